@@ -1,0 +1,1 @@
+"""What gpuwatch does to a host, as state machines that survive a crash."""

@@ -1,0 +1,203 @@
+"""Carries intents through their states: asks systemd, has evidence written, makes the calls. Never blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from signal import SIGKILL
+from typing import Callable, Optional
+
+from gpuwatch.actions.machine import Effect, Refused, View, advance
+from gpuwatch.actions.targets import refusal
+from gpuwatch.model import reason
+from gpuwatch.model.errors import ActionError, EvidenceError, SourceError
+from gpuwatch.model.instant import Instant
+from gpuwatch.model.intent import Intent, IntentState
+from gpuwatch.model.settings import Settings
+from gpuwatch.model.wish import Wish
+from gpuwatch.system.protocols import Clock, Systemd, Task, UnitFacts, Worker
+
+ANSWER_S = 0.1  # systemd answers in milliseconds; what is later counts in the next cycle
+KEEP_ENDED_S = 3600.0  # ended intents are kept this long for the budget and the messages
+
+# Takes the scene of an intent at once and gives the job that writes its bundle. The job returns when the
+# bundle became durable, or raises EvidenceError.
+Preserve = Callable[[Intent, Optional[UnitFacts]], Callable[[], Instant]]
+
+
+@dataclass
+class _Memory:
+    """What this process knows about an intent beside what is written down."""
+
+    question: Optional[Task[UnitFacts]] = None
+    asked: Optional[Instant] = None
+    unit: Optional[UnitFacts] = None
+    seen: Optional[Instant] = None
+    evidence: Optional[Task[Instant]] = None
+    preserved: Optional[Instant] = None
+    bundle_problem: str = ""
+    call: Optional[Task[None]] = None
+    called: bool = False
+    call_problem: str = ""
+    call_unknown: bool = False
+
+
+@dataclass
+class Executor:
+    """`hands` runs D-Bus calls, `scribe` writes evidence; `is_durable(bundle_id)` tells whether a bundle
+    is on disk already (after a crash between the write and its note)."""
+
+    clock: Clock
+    systemd: Systemd
+    hands: Worker
+    scribe: Worker
+    preserve: Preserve
+    is_durable: Callable[[str], bool]
+    bundle_id: Callable[[Instant, str, str], str]
+    own_units: tuple[str, ...] = ()
+    _memory: dict[str, _Memory] = field(default_factory=dict)
+
+    def plan(self, wishes: Sequence[Wish], intents: Sequence[Intent], now: Instant) -> tuple[Intent, ...]:
+        """New intents for the wishes that no open or settled intent serves."""
+        served = {intent.rung for intent in intents if intent.open}
+        planned: list[Intent] = []
+        for wish in wishes:
+            if wish.rung in served:
+                continue
+            number = 1 + sum(intent.incident == wish.incident for intent in (*intents, *planned))
+            planned.append(
+                Intent(
+                    id=f"a{wish.incident}-{number}",
+                    incident=wish.incident,
+                    rule=wish.rule,
+                    step=wish.step,
+                    action=wish.action,
+                    target=wish.target,
+                    workload=wish.workload,
+                    gpu=wish.gpu,
+                    state=IntentState.PLANNED,
+                    created=now,
+                    changed=now,
+                    reason=reason.PLANNED,
+                    bundle=self.bundle_id(now, wish.rule, wish.gpu or wish.target or "host"),
+                    observe=wish.observe,
+                    heat=wish.heat,
+                    users=wish.users,
+                    used_bytes=wish.used_bytes,
+                )
+            )
+            served.add(wish.rung)
+        return tuple(planned)
+
+    def advance(
+        self, intents: Sequence[Intent], wishes: Sequence[Wish], settings: Settings, now: Instant
+    ) -> tuple[tuple[Intent, ...], tuple[tuple[Intent, Effect], ...]]:
+        """Every intent after one look, and the effects to carry out once that is committed."""
+        wanted = {wish.rung: wish for wish in wishes}
+        self._ask(intents, now)
+        after: list[Intent] = []
+        effects: list[tuple[Intent, Effect]] = []
+        for intent in intents:
+            if not intent.open:
+                self._memory.pop(intent.id, None)
+                after.append(intent)
+                continue
+            view = self._view(intent, wanted.get(intent.rung), settings, now)
+            moved, effect = advance(intent, view)
+            while effect is None and moved.open and moved.state is not intent.state:
+                intent = moved
+                moved, effect = advance(intent, view)
+            after.append(moved)
+            if effect is not None:
+                effects.append((moved, effect))
+        return tuple(after), tuple(effects)
+
+    def carry_out(self, effects: Sequence[tuple[Intent, Effect]]) -> None:
+        """Start the effects. Call only after the intents were committed."""
+        for intent, effect in effects:
+            memory = self._memory.setdefault(intent.id, _Memory())
+            if effect is Effect.PRESERVE:
+                memory.evidence = self.scribe.submit(self.preserve(intent, memory.unit))
+            elif effect is Effect.STOP:
+                memory.called, memory.call_problem, memory.call_unknown = True, "", False
+                memory.call = self.hands.submit(_bind_stop(self.systemd, intent.target))
+            else:
+                memory.call = self.hands.submit(_bind_kill(self.systemd, intent.target))
+
+    def retained(self, intents: Sequence[Intent], open_incidents: frozenset[int], now: Instant) -> tuple[Intent, ...]:
+        """Those that later cycles still need: open ones, those of open incidents, and recent ones."""
+        kept = []
+        for intent in intents:
+            age = now.since(intent.changed)
+            if intent.open or intent.incident in open_incidents or (age is not None and age < KEEP_ENDED_S):
+                kept.append(intent)
+        return tuple(kept)
+
+    def _ask(self, intents: Sequence[Intent], now: Instant) -> None:
+        """One question a target at a time; an unanswered one is not asked again (S7)."""
+        for intent in intents:
+            if not intent.open or intent.action == "snapshot":
+                continue
+            memory = self._memory.setdefault(intent.id, _Memory())
+            if memory.question is None:
+                memory.question, memory.asked = self.hands.submit(_bind_look(self.systemd, intent.target)), now
+        for memory in self._memory.values():
+            if memory.question is not None and self.hands.wait(memory.question, ANSWER_S):
+                question, memory.question = memory.question, None
+                try:
+                    memory.unit, memory.seen = question.result(), memory.asked
+                except SourceError:
+                    memory.unit, memory.seen = None, None
+
+    def _view(self, intent: Intent, wish: Optional[Wish], settings: Settings, now: Instant) -> View:
+        memory = self._memory.setdefault(intent.id, _Memory())
+        self._collect(intent, memory, now)
+        globs = next((each.units for each in settings.workloads if each.name == intent.workload), ())
+
+        def forbidden(unit: UnitFacts) -> Optional[Refused]:
+            found = refusal(unit, globs, settings.protect, self.own_units)
+            return None if found is None else Refused(found.code, found.text)
+
+        return View(
+            now=now,
+            wish=wish,
+            refusal=forbidden,
+            unit=memory.unit,
+            unit_seen=memory.seen,
+            preserved=memory.preserved,
+            bundle_problem=memory.bundle_problem,
+            preserving=memory.evidence is not None,
+            called=memory.called,
+            call_problem=memory.call_problem,
+            call_unknown=memory.call_unknown,
+        )
+
+    def _collect(self, intent: Intent, memory: _Memory, now: Instant) -> None:
+        """Note what has come back from the workers."""
+        if intent.state is IntentState.PLANNED and memory.preserved is None and memory.evidence is None:
+            if self.is_durable(intent.bundle):
+                memory.preserved = now
+        if memory.evidence is not None and memory.evidence.done():
+            evidence, memory.evidence = memory.evidence, None
+            try:
+                memory.preserved, memory.bundle_problem = evidence.result(), ""
+            except EvidenceError as error:
+                memory.bundle_problem = str(error)
+        if memory.call is not None and memory.call.done():
+            call, memory.call = memory.call, None
+            try:
+                call.result()
+            except ActionError as error:
+                memory.call_problem, memory.call_unknown = str(error), error.unknown
+
+
+def _bind_look(systemd: Systemd, unit: str) -> Callable[[], UnitFacts]:
+    return lambda: systemd.unit(unit)
+
+
+def _bind_stop(systemd: Systemd, unit: str) -> Callable[[], None]:
+    return lambda: systemd.stop_unit(unit)
+
+
+def _bind_kill(systemd: Systemd, unit: str) -> Callable[[], None]:
+    return lambda: systemd.kill_unit(unit, int(SIGKILL))

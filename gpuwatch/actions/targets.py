@@ -1,0 +1,119 @@
+"""May gpuwatch touch this unit at all? Pure: facts in, a reason out (S2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional
+
+from gpuwatch.model import units
+from gpuwatch.system.protocols import UnitFacts
+
+# Reason codes, one for each way in which a target can be wrong.
+SLICE = "slice"
+SESSION = "session"
+NOT_LEAF = "not_leaf"
+NEVER = "never"
+OWN = "own"
+PROTECTED = "protected"
+NOT_LISTED = "not_listed"
+NOT_LOADED = "not_loaded"
+REFUSES_STOP = "refuses_stop"
+HAS_CONTAINERS = "has_containers"
+TAKES_ALONG = "takes_along"
+
+CODES = (
+    SLICE,
+    SESSION,
+    NOT_LEAF,
+    NEVER,
+    OWN,
+    PROTECTED,
+    NOT_LISTED,
+    NOT_LOADED,
+    REFUSES_STOP,
+    HAS_CONTAINERS,
+    TAKES_ALONG,
+)
+_NAMED = 3  # how many names a sentence holds
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why not: `code` is one of CODES, `text` a sentence without its end, fit for people."""
+
+    code: str
+    text: str
+
+
+def refusal(
+    unit: UnitFacts, workload_units: tuple[str, ...], protect: tuple[str, ...] = (), own_units: tuple[str, ...] = ()
+) -> Optional[Refusal]:
+    """The first reason against stopping `unit`, or None when it may be stopped.
+
+    `workload_units` are the globs of the workloads that it may belong to, `protect` those of the
+    config's protect section, `own_units` the units that gpuwatch itself runs in. The facts must be
+    fresh; the name judged is the one systemd gives (an alias stands for its unit).
+    """
+    return (
+        _by_name(unit.name, own_units)
+        or _by_config(unit.name, workload_units, protect)
+        or _by_facts(unit)
+        or _by_company(unit, workload_units, protect)
+    )
+
+
+def _by_name(name: str, own_units: tuple[str, ...]) -> Optional[Refusal]:
+    if name in own_units:
+        return Refusal(OWN, f"{name} is gpuwatch's own unit")
+    why = units.refusal(name)
+    if why is None:
+        return None
+    if name.endswith(".slice"):
+        code = SLICE
+    elif name.startswith("session-") and name.endswith(".scope"):
+        code = SESSION
+    elif name.endswith((".service", ".scope")):
+        code = NEVER
+    else:
+        code = NOT_LEAF
+    return Refusal(code, f"{name} {why}")
+
+
+def _by_config(name: str, workload_units: tuple[str, ...], protect: tuple[str, ...]) -> Optional[Refusal]:
+    if units.matches(name, protect):
+        return Refusal(PROTECTED, f"{name} is protected by the configuration (protect.units)")
+    if not units.matches(name, workload_units):
+        return Refusal(NOT_LISTED, f"{name} belongs to no configured workload")
+    return None
+
+
+def _by_facts(unit: UnitFacts) -> Optional[Refusal]:
+    if unit.load_state != "loaded":
+        state = unit.load_state or "unknown"
+        return Refusal(NOT_LOADED, f"{unit.name} is not a loaded unit (systemd says: {state})")
+    if unit.refuse_manual_stop:
+        return Refusal(REFUSES_STOP, f"{unit.name} refuses to be stopped by hand (RefuseManualStop=yes)")
+    return None
+
+
+def _by_company(unit: UnitFacts, workload_units: tuple[str, ...], protect: tuple[str, ...]) -> Optional[Refusal]:
+    if unit.containers:
+        return Refusal(
+            HAS_CONTAINERS, f"stopping {unit.name} would kill containers in its cgroup: {_names(unit.containers)}"
+        )
+    if unit.inner_units:
+        return Refusal(NOT_LEAF, f"{unit.name} has other units in its cgroup: {_names(unit.inner_units)}")
+    foreign = tuple(name for name in unit.takes_along if not _may_go_along(name, workload_units, protect))
+    if foreign:
+        return Refusal(TAKES_ALONG, f"stopping {unit.name} would also stop {_names(foreign)}, outside the workload")
+    return None
+
+
+def _may_go_along(name: str, workload_units: tuple[str, ...], protect: tuple[str, ...]) -> bool:
+    """A unit that depends on the target is fine only where it could be a target itself."""
+    return _by_name(name, ()) is None and _by_config(name, workload_units, protect) is None
+
+
+def _names(names: tuple[str, ...]) -> str:
+    shown = ", ".join(name.rsplit("/", 1)[-1][:80] for name in names[:_NAMED])
+    return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED} more"

@@ -1,0 +1,1 @@
+"""From transitions of incidents to messages that arrived."""

@@ -1,0 +1,1 @@
+"""Facts as data (Xid tables, patterns, default rules, texts) and the pure code that reads them."""

@@ -1,0 +1,124 @@
+"""What NVIDIA's Xid numbers mean. Data: xid.json, loaded at first use.
+
+Facts per number, from NVIDIA's public Xid catalogue: mnemonic, whether current drivers still use
+it, immediate action, investigatory action. Class and severity are our reading:
+
+  1. a code's own "class"/"severity" in xid.json, where NVIDIA's action alone would mislead
+     (48 and 64 lose data, 92 and 93 wear out, links are told apart, 162-172 have no action yet);
+  2. else the class and severity of its immediate action (table "actions" in xid.json):
+     RESTART_APP -> application, RESET_GPU -> gpu_reset, RESTART_BM and RESTART_VM -> host_restart,
+     CHECK_MECHANICALS -> hardware, NVLink workflows -> link, UPDATE_SWFW and CHECK_UVM -> driver,
+     IGNORE -> informational, CONTACT_SUPPORT and none -> unknown;
+  3. a number that is not in the table is class unknown, severity warning: kept and shown.
+
+The line itself outranks the table: the recovery action named by an Xid 154 (K10), and the word
+fatal or nonfatal of the NVLink 5 codes (K7). See `judge`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Optional
+
+from gpuwatch.model.event import Scalar
+from gpuwatch.model.rule import Severity
+
+CLASSES = (
+    "application",
+    "gpu_reset",
+    "host_restart",
+    "hardware",
+    "link",
+    "driver",
+    "informational",
+    "ignore",
+    "unknown",
+)
+
+# Numbers of the driver's recovery action (NVML's GpuRecoveryAction, Xid 154):
+# none, GPU reset, node reboot, drain peer-to-peer, drain and reset.
+_RECOVERY_CLASSES = {0: "informational", 1: "gpu_reset", 2: "host_restart", 3: "gpu_reset", 4: "gpu_reset"}
+
+
+@dataclass(frozen=True)
+class Xid:
+    """One number. `action` and `investigate` are NVIDIA's words; `meaning` is ours, by language."""
+
+    number: int
+    known: bool
+    mnemonic: str
+    in_use: bool
+    action: str
+    investigate: str
+    klass: str  # of CLASSES
+    severity: Severity
+    meaning: Mapping[str, str]
+
+    def sentence(self, language: str) -> str:
+        """What it means, in one plain sentence."""
+        return self.meaning.get(language, self.meaning["en"])
+
+
+def lookup(number: int) -> Xid:
+    """The entry of a number; one of class unknown for a number that is not in the table."""
+    row = _table()["codes"].get(str(number))
+    known = row is not None
+    row = row or {"mnemonic": "", "in_use": False, "action": "", "investigate": ""}
+    action = _table()["actions"][row["action"]]
+    klass = row.get("class", action["class"])
+    meaning = row if "en" in row else _table()["classes"][klass]
+    return Xid(
+        number=number,
+        known=known,
+        mnemonic=row["mnemonic"],
+        in_use=row["in_use"],
+        action=row["action"],
+        investigate=row["investigate"],
+        klass=klass,
+        severity=Severity(row.get("severity", action["severity"])),
+        meaning={"en": meaning["en"], "zh": meaning["zh"]},
+    )
+
+
+def numbers() -> tuple[int, ...]:
+    """Every number in the table, in order."""
+    return tuple(int(number) for number in _table()["codes"])
+
+
+def class_name(klass: str, language: str) -> str:
+    """A class in words."""
+    return str(_table()["classes"][klass]["name_" + language])
+
+
+def action_text(action: str, language: str) -> str:
+    """NVIDIA's immediate action in words; the word itself when it is a new one."""
+    row = _table()["actions"].get(action)
+    return str(row[language]) if row else action
+
+
+def judge(facts: Mapping[str, Scalar]) -> tuple[str, Severity]:
+    """Class and severity of one Xid line, from its number and from what the line itself says."""
+    number = facts.get("xid")
+    entry = lookup(number if isinstance(number, int) else -1)
+    if facts.get("recovery_to") is not None:
+        return _judge_recovery(facts["recovery_to"])
+    if entry.klass == "link" and facts.get("fatal") is not None:
+        return entry.klass, Severity.CRITICAL if facts["fatal"] else Severity.WARNING
+    return entry.klass, entry.severity
+
+
+def _judge_recovery(action: Scalar) -> tuple[str, Severity]:
+    klass: Optional[str] = _RECOVERY_CLASSES.get(action) if isinstance(action, int) else None
+    if klass is None:
+        return "unknown", Severity.WARNING
+    return klass, Severity.INFO if klass == "informational" else Severity.CRITICAL
+
+
+@lru_cache(maxsize=1)
+def _table() -> Any:
+    with open(os.path.join(os.path.dirname(__file__), "xid.json"), encoding="utf-8") as file:
+        return json.load(file)

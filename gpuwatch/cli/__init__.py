@@ -1,0 +1,1 @@
+"""The gpuwatch command: one module a verb."""

@@ -1,0 +1,1 @@
+"""Text in; settings with file, line and column out; every problem at once."""

@@ -1,0 +1,116 @@
+"""Metrics in rules: their names, and limits in each one's own unit and range."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional
+
+from gpuwatch.config.kinds import (
+    ScalarKind,
+    Schema,
+    duration_s,
+    duration_text,
+    number_of,
+    number_text,
+    size_bytes,
+    size_text,
+)
+from gpuwatch.config.report import did_you_mean, quoted
+from gpuwatch.model.metric import METRICS, Metric
+
+
+@dataclass(frozen=True)
+class Limit(ScalarKind):
+    """A limit of a metric. Its unit and range come from the metric beside it, so the text is kept."""
+
+    @property
+    def words(self) -> str:
+        """What is expected."""
+        return "a number in the metric's unit"
+
+    def parse(self, text: str) -> str:
+        """The text itself; `limit` reads it."""
+        return text
+
+    def schema(self) -> Schema:
+        """A number, or a size or duration as text."""
+        return {"type": ["number", "string"], "pattern": "^[0-9]"}
+
+
+@dataclass(frozen=True)
+class MetricName(ScalarKind):
+    """The name of a metric, of one scope if said."""
+
+    scope: str = ""
+
+    @property
+    def words(self) -> str:
+        """What is expected."""
+        return "the name of a metric such as gpu.temperature"
+
+    def parse(self, text: str) -> str:
+        """The name."""
+        if text not in METRICS:
+            raise ValueError(f"no metric {quoted(text)}{did_you_mean(text, METRICS) or '; see gpuwatch config schema'}")
+        if self.scope and METRICS[text].scope != self.scope:
+            raise ValueError(f"'{text}' is not a metric of a {self.scope.upper()}")
+        return text
+
+    def schema(self) -> Schema:
+        """The names."""
+        return {"enum": [name for name, metric in METRICS.items() if self.scope in ("", metric.scope)]}
+
+
+def _number_words(metric: Metric) -> str:
+    low, high = _limit_text(metric, metric.low), _limit_text(metric, metric.high)
+    units = {
+        "C": "a number of degrees Celsius",
+        "%": "a number of percent",
+        "W": "a number of watts",
+        "MHz": "a number of megahertz",
+        "ratio": "a ratio",
+        "0/1": "a number between no and yes",
+        "bytes": "a size such as 60GiB",
+    }
+    if metric.unit == "s":
+        return "a duration such as 30s"
+    return f"{units[metric.unit]} ({low} to {high})"
+
+
+def _limit_text(metric: Metric, value: float) -> str:
+    return limit_shown(metric, value) if metric.unit != "s" else number_text(value)
+
+
+def limit_shown(metric: Metric, value: float) -> str:
+    """A limit as the file would write it: 60GiB, 30s, 95."""
+    if metric.unit == "bytes":
+        return size_text(value)
+    return duration_text(value) if metric.unit == "s" else number_text(value)
+
+
+def _read_number(text: str, metric: Metric) -> Optional[float]:
+    if metric.unit == "bytes":
+        return size_bytes(text)
+    if metric.unit == "s":
+        seconds = duration_s(text)
+        return number_of(text) if seconds is None else seconds
+    return number_of(text)
+
+
+def limit(text: str, metric: Metric, above: bool) -> float:
+    """The number of a limit. Raises ValueError when it is none, or one that no reading can pass."""
+    number = _read_number(text, metric)
+    if number is None:
+        bare = text.rstrip(" %CWMHz°")
+        hint = f"; write the number alone: {bare}" if bare != text and number_of(bare) is not None else ""
+        raise ValueError(f"{quoted(text)} is not {_number_words(metric)}{hint}")
+    if not metric.low <= number <= metric.high:
+        hint = ""
+        if metric.unit == "ratio" and 1 < number <= 100:
+            hint = f"; {number_text(number)} % is {number_text(number / 100)}"
+        raise ValueError(f"{quoted(text)} is not {_number_words(metric)}{hint}")
+    if number == (metric.high if above else metric.low):
+        word = "above" if above else "below"
+        ends = f"{_limit_text(metric, metric.low)} to {_limit_text(metric, metric.high)}"
+        raise ValueError(f"no reading can be {word} {text}: {metric.name} is {ends}")
+    return number

@@ -1,0 +1,331 @@
+"""Rules: their settings, and what must fit together in one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from gpuwatch.catalog.xid import CLASSES
+from gpuwatch.config.events import EVENT_KINDS
+from gpuwatch.config.kinds import (
+    NAME,
+    Choice,
+    Count,
+    Duration,
+    Flag,
+    ListOf,
+    ScalarKind,
+    Schema,
+)
+from gpuwatch.config.limits import Limit, MetricName, limit, limit_shown
+from gpuwatch.config.report import Place, Report, closest, did_you_mean, quoted
+from gpuwatch.config.table import Fields, NamedList, OneOrRecord, Record, Setting, join
+from gpuwatch.model.metric import METRICS, Metric
+from gpuwatch.model.rule import ACTIONS, DESTRUCTIVE, Clear, EventMatch, Rule, Severity, Step, Threshold
+
+LATER_ACTIONS = ("throttle", "freeze", "hold", "kill", "pause", "resume")
+DEFAULT_CLEAR_FOR_S = 60.0
+_ONLY_METRIC = ("above", "below", "for", "clear", "unless_supported")
+
+
+@dataclass(frozen=True)
+class EventKindName(ScalarKind):
+    """A kind of event."""
+
+    @property
+    def words(self) -> str:
+        """What is expected."""
+        return "a kind of event such as xid"
+
+    def parse(self, text: str) -> str:
+        """The name."""
+        if text in EVENT_KINDS:
+            return text
+        known = ", ".join(EVENT_KINDS)
+        raise ValueError(f"no event {quoted(text)}{did_you_mean(text, EVENT_KINDS) or '; there is ' + known}")
+
+    def schema(self) -> Schema:
+        """The names."""
+        return {"enum": list(EVENT_KINDS)}
+
+
+@dataclass(frozen=True)
+class Quiet(Duration):
+    """A duration, or the word reboot (None): only a restart of the host ends it."""
+
+    @property
+    def words(self) -> str:
+        """With an example."""
+        return "a duration such as 10m, or reboot"
+
+    def parse(self, text: str) -> Optional[float]:
+        """Seconds, or None."""
+        return None if text == "reboot" else super().parse(text)
+
+    def schema(self) -> Schema:
+        """Either form."""
+        return {"anyOf": [{"const": "reboot"}, super().schema()]}
+
+    def show(self, value: Any) -> str:
+        """Either form."""
+        return "reboot" if value is None else super().show(value)
+
+
+def _metric_of(fields: Fields) -> Optional[Metric]:
+    name = fields.value("metric")
+    if name is None and "metric" in fields.wrong:
+        name = closest(fields.wrong["metric"].text, METRICS)  # judge the limits by the metric that was probably meant
+    return METRICS.get(name) if name else None
+
+
+def _threshold(fields: Fields, path: str, report: Report, metric: Optional[Metric]) -> Optional[Threshold]:
+    """Exactly one of above and below, in range."""
+    given = fields.given("above", "below")
+    if len(given) == 2:
+        report.error(fields.place_of("below"), path, "has 'above' and 'below'; a limit is one of them")
+        return None
+    if not given:
+        report.error(fields.place, path, "needs 'above' or 'below'")
+        return None
+    word = given[0]
+    if metric is None or word not in fields.found:
+        return None
+    try:
+        number = limit(fields.value(word), metric, word == "above")
+    except ValueError as error:
+        report.error(fields.place_of(word), join(path, word), str(error))
+        return None
+    return Threshold(above=number) if word == "above" else Threshold(below=number)
+
+
+# The parts of a rule ----------------------------------------------------------------------------
+
+
+def _clear_fields(fields: Fields, _path: str, _report: Report) -> Fields:
+    return fields  # read once the rule's metric is known
+
+
+def _build_event(fields: Fields, path: str, report: Report) -> Optional[EventMatch]:
+    kind = EVENT_KINDS.get(fields.value("kind", ""))
+    if kind is None:
+        return None
+    for name in fields.given("codes", "classes", "fatal"):
+        if name not in kind.fields:
+            report.error(fields.place_of(name), join(path, name), f"an event of kind {kind.name} has no {name}")
+    return EventMatch(kind.name, fields.value("codes", ()), fields.value("classes", ()), fields.value("fatal"))
+
+
+def _build_step(fields: Fields, _path: str, _report: Report) -> Optional[Step]:
+    return Step(fields.value("do"), fields.value("after", 0.0)) if "do" in fields.found else None
+
+
+CLEAR = Record(
+    (
+        Setting("above", Limit(), "The alert ends above this.", example="8"),
+        Setting("below", Limit(), "The alert ends below this.", example="80"),
+        Setting("for", Duration(), "And has been so for this long.", default=DEFAULT_CLEAR_FOR_S, example="60s"),
+    ),
+    _clear_fields,
+)
+
+EVENT = Record(
+    (
+        Setting("kind", EventKindName(), "What happened.", example="xid", required=True),
+        Setting("codes", ListOf(Count(1, 99_999), least=1), "Xid or SXid numbers; left out: all.", example="[79]"),
+        Setting("classes", ListOf(Choice(CLASSES), least=1), "Classes of the Xid table; left out: all."),
+        Setting("fatal", Flag(), "Only fatal (true) or only other ones (false); left out: both."),
+    ),
+    _build_event,
+)
+
+STEP = Record(
+    (
+        Setting("do", ListOf(Choice(ACTIONS, LATER_ACTIONS), least=1), "What is done.", None, "[stop]", required=True),
+        Setting("after", Duration(), "So long after the previous step ended, if it still holds.", default=0.0),
+    ),
+    _build_step,
+)
+
+
+def _build_rule(fields: Fields, path: str, report: Report) -> Optional[Rule]:
+    before = len(report.problems)
+    name, severity = fields.value("name"), fields.value("severity")
+    metric_rule, event_rule = bool(fields.given("metric")), bool(fields.given("event"))
+    rule: Optional[Rule] = None
+    if metric_rule and event_rule:
+        report.error(fields.place_of("event"), path, "has 'metric' and 'event'; a rule is about one of them")
+    elif metric_rule:
+        rule = _metric_rule(fields, path, report)
+    elif event_rule:
+        rule = _event_rule(fields, path, report)
+    else:
+        report.error(fields.place, path, "needs 'metric' or 'event'")
+    _check_ladder(fields, path, report)
+    if rule is None or name is None or severity is None or len(report.problems) > before:
+        return None
+    return rule
+
+
+def _base(fields: Fields) -> dict[str, Any]:
+    return {
+        "name": fields.value("name", ""),
+        "severity": Severity(fields.value("severity", "info")),
+        "ladder": fields.value("ladder", ()),
+        "enabled": fields.value("enabled", True),
+        "origin": str(fields.place),
+    }
+
+
+def _metric_rule(fields: Fields, path: str, report: Report) -> Optional[Rule]:
+    for name in fields.given("quiet_for"):
+        report.error(fields.place_of(name), join(path, name), "is for rules about an event; use clear: {..., for: ...}")
+    metric = _metric_of(fields)
+    threshold = _threshold(fields, path, report, metric)
+    clear = _clear(fields, path, report, metric, threshold)
+    if threshold is None or clear is None or metric is None:
+        return None
+    _check_unless(fields, path, report, metric)
+    for_s = fields.value("for", 0.0)
+    if for_s == 0 and _destructive(fields):
+        text = f"stops on a single reading of {metric.name}; a 'for: 5s' would wait for a second opinion"
+        report.warn(fields.place, path, text)
+    return Rule(
+        metric=metric.name,
+        threshold=threshold,
+        for_s=for_s,
+        clear=clear,
+        unless_supported=fields.value("unless_supported"),
+        **_base(fields),
+    )
+
+
+def _check_unless(fields: Fields, path: str, report: Report, metric: Metric) -> None:
+    name = fields.value("unless_supported")
+    if name is not None and metric.scope != "gpu":
+        text = f"is for rules about a GPU; {metric.name} is about the host"
+        report.error(fields.place_of("unless_supported"), join(path, "unless_supported"), text)
+    elif name is not None and name == metric.name:
+        text = "is the rule's own metric, so the rule could never apply"
+        report.error(fields.place_of("unless_supported"), join(path, "unless_supported"), text)
+
+
+def _clear(
+    fields: Fields, path: str, report: Report, metric: Optional[Metric], threshold: Optional[Threshold]
+) -> Optional[Clear]:
+    """The clear condition; without one: the other side of the same limit, for a minute."""
+    if not fields.given("clear"):
+        if threshold is None:
+            return None
+        return Clear(Threshold(above=threshold.below, below=threshold.above), DEFAULT_CLEAR_FOR_S)
+    if "clear" not in fields.found:
+        return None
+    inner: Fields = fields.value("clear")
+    here = join(path, "clear")
+    back = _threshold(inner, here, report, metric)
+    if back is None or threshold is None or metric is None:
+        return None
+    problem = _hysteresis(metric, threshold, back)
+    if problem:
+        word = "above" if back.above is not None else "below"
+        report.error(inner.place_of(word), join(here, word), problem)
+        return None
+    return Clear(back, inner.value("for", DEFAULT_CLEAR_FOR_S))
+
+
+def _hysteresis(metric: Metric, threshold: Threshold, back: Threshold) -> str:
+    """Why an alert with this limit can't clear like that; "" when it can."""
+    if threshold.above is not None:
+        edge = limit_shown(metric, threshold.above)
+        if back.below is None:
+            return f"clears on the side it fires on; a rule 'above: {edge}' clears with 'below: ...'"
+        if back.below > threshold.above:
+            return f"would clear while it fires; it must be {edge} or less"
+        return ""
+    assert threshold.below is not None
+    edge = limit_shown(metric, threshold.below)
+    if back.above is None:
+        return f"clears on the side it fires on; a rule 'below: {edge}' clears with 'above: ...'"
+    if back.above < threshold.below:
+        return f"would clear while it fires; it must be {edge} or more"
+    return ""
+
+
+def _event_rule(fields: Fields, path: str, report: Report) -> Optional[Rule]:
+    for name in fields.given(*_ONLY_METRIC):
+        report.error(fields.place_of(name), join(path, name), "is for rules about a metric; an event just happens")
+    event = fields.value("event")
+    if event is None:
+        return None
+    return Rule(event=event, quiet_for_s=fields.value("quiet_for", Rule.quiet_for_s), **_base(fields))
+
+
+def _destructive(fields: Fields) -> bool:
+    return any(DESTRUCTIVE & set(step.do) for step in fields.value("ladder", ()))
+
+
+def _check_ladder(fields: Fields, path: str, report: Report) -> None:
+    """A step that stops something needs a GPU to find its victim by, and people who are told."""
+    if not _destructive(fields):
+        return
+    place: Place = fields.place_of("ladder")
+    here = join(path, "ladder")
+    metric = METRICS.get(fields.value("metric", ""))
+    event = fields.value("event")
+    if metric is not None and metric.scope != "gpu":
+        report.error(
+            place, here, f"can't stop anything: {metric.name} is about the host, and what to stop is found by its GPU"
+        )
+    if event is not None and not EVENT_KINDS[event.kind].of_gpu:
+        report.error(
+            place, here, f"can't stop anything: {event.kind} names no GPU, and what to stop is found by its GPU"
+        )
+    if fields.value("severity") == "info":
+        report.error(place, here, "stops something, and nobody is told at severity info; use warning or critical")
+
+
+RULES = NamedList(
+    noun="rule",
+    settings=(
+        Setting("name", NAME, "What the rule is called; a later file replaces it by this name.", required=True),
+        Setting("enabled", Flag(), "false turns the rule off.", default=True),
+        Setting("metric", MetricName(), "What is measured. A rule has this or event.", example="gpu.slowdown_margin"),
+        Setting("above", Limit(), "Fires above this, in the metric's unit.", example="95"),
+        Setting("below", Limit(), "Fires below this, in the metric's unit.", example="3"),
+        Setting("for", Duration(), "Only when it was so for this long without a break.", default=0.0, example="30s"),
+        Setting("clear", CLEAR, "When it is over. Left out: back on the other side of the limit for 60s."),
+        Setting(
+            "unless_supported",
+            MetricName("gpu"),
+            "Not for cards that report this metric.",
+            example="gpu.shutdown_margin",
+        ),
+        Setting("event", OneOrRecord(EventKindName(), "kind", EVENT), "What happened. A rule has this or metric."),
+        Setting(
+            "quiet_for",
+            Quiet(low_s=1),
+            "An event rule is over after this long without another such event, or with a reboot: quiet_for: reboot.",
+            default=Rule.quiet_for_s,
+        ),
+        Setting(
+            "severity",
+            Choice(tuple(one.value for one in Severity)),
+            "info is only logged; warning and critical are told to people.",
+            example="warning",
+            required=True,
+        ),
+        Setting("ladder", ListOf(STEP, least=0, most=5), "What is done, step by step, while the condition lasts."),
+    ),
+    build=_build_rule,
+    absent={"action": "is written as ladder: [{do: [stop]}]", "do": "is written as ladder: [{do: [stop]}]"},
+    conditions=(
+        {"oneOf": [{"required": ["metric"]}, {"required": ["event"]}]},
+        {
+            "if": {"required": ["metric"]},
+            "then": {
+                "oneOf": [{"required": ["above"]}, {"required": ["below"]}],
+                "not": {"required": ["quiet_for"]},
+            },
+            "else": {"not": {"anyOf": [{"required": [name]} for name in _ONLY_METRIC]}},
+        },
+    ),
+)

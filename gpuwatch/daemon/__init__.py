@@ -1,0 +1,1 @@
+"""The composition root, the cycle, the loop, the control socket."""

@@ -1,0 +1,374 @@
+"""The composition root: builds everything, injects it, and runs the daemon, one pass, or one look."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from gpuwatch import __version__
+from gpuwatch.actions.executor import Executor
+from gpuwatch.alerts.channels.options import channel_types
+from gpuwatch.alerts.courier import SenderCourier
+from gpuwatch.alerts.desk import Desk
+from gpuwatch.catalog import cgroup
+from gpuwatch.config.load import Loaded, load
+from gpuwatch.daemon.control import Control
+from gpuwatch.daemon.cycle import Cycle, Ports
+from gpuwatch.daemon.loop import Flags, Loop, Waker
+from gpuwatch.daemon.once import run_pass
+from gpuwatch.daemon.probe import probe
+from gpuwatch.daemon.scene import Scene
+from gpuwatch.daemon.turn import Turn
+from gpuwatch.daemon.view import Process
+from gpuwatch.evidence.bundle import Bundles
+from gpuwatch.model.errors import ConfigError, GpuwatchError, SourceError, StoreError
+from gpuwatch.model.settings import KeySource, Settings
+from gpuwatch.simulation.host import SimulatedHost
+from gpuwatch.store.memory import Snapshot, from_documents
+from gpuwatch.store.writer import Writer
+from gpuwatch.system.clock import SystemClock, local_zone
+from gpuwatch.system.control_socket import ControlServer
+from gpuwatch.system.files import RealFiles
+from gpuwatch.system.host_facts import read_host_facts
+from gpuwatch.system.journal import SystemJournal
+from gpuwatch.system.kmsg import KmsgDoorbell
+from gpuwatch.system.lock import HostLock
+from gpuwatch.system.log import open_log
+from gpuwatch.system.notify import manager
+from gpuwatch.system.nvml.client import DRIVER_PATH, NvmlClient
+from gpuwatch.system.procfs import ProcFs
+from gpuwatch.system.protocols import (
+    Clock,
+    Courier,
+    Doorbell,
+    DurableFiles,
+    GpuDriver,
+    Journal,
+    Log,
+    Processes,
+    Systemd,
+    Worker,
+)
+from gpuwatch.system.secrets import read_key
+from gpuwatch.system.systemctl import SystemctlFallback
+from gpuwatch.system.systemd import FailoverSystemd, SystemdBus
+from gpuwatch.system.worker import InlineWorker, ThreadWorker
+
+ONCE_PERIOD_S = 60.0
+CRITICAL, ERROR, WARNING, NOTICE, INFO = 2, 3, 4, 5, 6
+OK, FAILURE, BAD_CONFIG = 0, 1, 78
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says."""
+
+    config: str
+    state_dir: str
+    run_dir: str
+    kmsg: str = "/dev/kmsg"
+
+
+@dataclass
+class World:
+    """The edges: everything that touches the host. The rest is the same for a real and a simulated one."""
+
+    clock: Clock
+    gpus: GpuDriver
+    processes: Processes
+    systemd: Systemd
+    courier: Courier
+    log: Log
+    files: DurableFiles
+    open_journal: Callable[[str], Journal]
+    doorbell: Doorbell
+    hands: Worker
+    scribe: Worker
+    clerk: Worker
+    host: str
+    simulated: bool = False
+    own_units: tuple[str, ...] = ()
+
+
+@dataclass
+class Assembly:
+    """A cycle with what belongs to it."""
+
+    cycle: Cycle
+    scene: Scene
+    writer: Writer
+    journal: Journal
+    world: World
+
+    def close(self) -> None:
+        """In the order in which things are needed: messages first, the disk last."""
+        self.world.courier.close(0.5)
+        self.journal.close()
+        self.world.gpus.close(1.0)
+        self.writer.close()
+        self.world.systemd.close()
+
+
+def assemble(world: World, options: Options, settings: Settings, period_s: float) -> Assembly:
+    """Everything behind the edges. Raises StoreError, EvidenceError."""
+    writer = Writer(options.state_dir, os.path.join(options.run_dir, "waiting.jsonl"), world.clerk, world.clock)
+    stored = _open_store(writer, world, options)
+    zone = local_zone()
+    bundles = Bundles(world.files, os.path.join(options.state_dir, "evidence"))
+    removed = world.scribe.submit(bundles.clean)
+    if world.scribe.wait(removed, 10.0):
+        for name in removed.result():
+            world.log.write(NOTICE, f"evidence: removed {name}, which an earlier gpuwatch left unfinished")
+    scene = Scene(bundles, world.clock, zone, world.host, read_host_facts)
+    executor = Executor(
+        world.clock,
+        world.systemd,
+        world.hands,
+        world.scribe,
+        scene.preserve,
+        bundles.has,
+        bundles.new_id,
+        own_units=world.own_units,
+    )
+    desk = Desk(world.courier, zone, _read_key, world.simulated)
+    journal = world.open_journal(str(stored.state.get("cursor", "")))
+    ports = Ports(world.clock, world.gpus, journal, world.processes, writer, executor, world.courier, desk, world.log)
+    cycle = Cycle(ports, settings, stored, settings.host or world.host, period_s)
+    scene.attach(cycle)
+    return Assembly(cycle, scene, writer, journal, world)
+
+
+def _open_store(writer: Writer, world: World, options: Options) -> Snapshot:
+    """A store that is broken is put aside, never overwritten; one that does not answer stops the start."""
+    path = os.path.join(options.state_dir, "state.db")
+    try:
+        return from_documents(writer.open())
+    except StoreError as error:
+        if not os.path.exists(path):
+            raise
+        aside = f"{path}.broken-{int(world.clock.now().utc_s)}"
+        world.log.write(CRITICAL, f"{error}; put aside as {aside}, starting without memory of earlier incidents")
+        try:
+            os.rename(path, aside)
+        except OSError as second:
+            raise StoreError(f"{path}: {second.strerror}") from error
+        return from_documents(writer.open())
+
+
+def _read_key(source: KeySource) -> str:
+    return read_key(source, os.environ).reveal()
+
+
+def load_settings(path: str) -> Loaded:
+    """The configuration with the channel types that exist. Raises ConfigError."""
+    return load(path, channel_types=channel_types())
+
+
+# The real host
+
+
+def real_world(options: Options, log: Log, wake: Callable[[], None], inline: bool = False) -> World:
+    """The edges of this host. Raises SourceError."""
+    clock = SystemClock()
+    processes = ProcFs()
+    mine = processes.look(os.getpid())
+    own = cgroup.parse(mine.cgroup).unit if mine is not None else None
+
+    def worker(name: str, waking: Optional[Callable[[], None]] = None) -> Worker:
+        return InlineWorker() if inline else ThreadWorker(name, waking)
+
+    return World(
+        clock=clock,
+        gpus=NvmlClient(clock, os.path.join(options.run_dir, "nvml.lock"), os.environ.get("GPUWATCH_DRIVER_PATH", DRIVER_PATH)),
+        processes=processes,
+        systemd=FailoverSystemd(SystemdBus(), SystemctlFallback()),
+        courier=SenderCourier(clock),
+        log=log,
+        files=RealFiles(),
+        open_journal=lambda cursor: SystemJournal(cursor, clock),
+        doorbell=KmsgDoorbell(options.kmsg),
+        hands=worker("hands"),
+        scribe=worker("scribe", wake),
+        clerk=worker("clerk"),
+        host=os.uname().nodename,
+        own_units=(own,) if own else (),
+    )
+
+
+def run_daemon(options: Options) -> int:
+    """The resident daemon; returns after SIGTERM."""
+    log = open_log()
+    return _guarded(log, lambda: _daemon(options, log, None))
+
+
+def run_simulated(options: Options) -> int:
+    """The same daemon over a simulated host."""
+    log = open_log()
+    return _guarded(log, lambda: _daemon(options, log, SimulatedHost(SystemClock())))
+
+
+def _daemon(options: Options, log: Log, host: Optional[SimulatedHost]) -> int:
+    loaded = load_settings(options.config)
+    for warning in loaded.warnings:
+        log.write(WARNING, str(warning))
+    _make_directories(options)
+    lock = HostLock(os.path.join(options.run_dir, "lock"))
+    if not lock.acquire("daemon", time.time()):
+        log.write(ERROR, f"{lock.holder() or 'another gpuwatch'} acts on this host; two would act twice. Not started.")
+        return FAILURE
+    waker = Waker()
+    flags = Flags(waker)
+    flags.install()
+    world = real_world(options, log, waker.wake) if host is None else simulated_world(host, log, waker.wake)
+    settings = loaded.settings
+    assembly = assemble(world, options, settings, settings.interval_s)
+    process = Process(
+        settings.host or world.host, os.getpid(), time.time(), world.simulated, os.path.abspath(options.state_dir)
+    )
+    turn = Turn(
+        assembly.cycle, assembly.scene, world.scribe, process, log, lambda: load_settings(options.config).settings, options.run_dir
+    )
+    control = Control(lambda: turn.latest, waker.wake, os.geteuid())
+    turn.requests = control.requests
+    server = ControlServer(os.path.join(options.run_dir, "control.sock"), control.handle)
+    _say_hello(log, world, settings, options)
+    sd = manager()
+    try:
+        Loop(
+            turn,
+            world.clock,
+            sd,
+            log,
+            world.doorbell,
+            waker,
+            flags,
+            assembly.journal.fds,
+            lambda: assembly.cycle.settings.interval_s,
+        ).run()
+    finally:
+        sd.notify(STOPPING="1", STATUS="stopping")
+        server.close()
+        assembly.close()
+        lock.release()
+    log.write(INFO, "stopped")
+    return OK
+
+
+def _say_hello(log: Log, world: World, settings: Settings, options: Options) -> None:
+    mode = "SIMULATED host, " if world.simulated else ""
+    workloads = ", ".join(workload.name for workload in settings.workloads) or "no workloads"
+    log.write(NOTICE, f"gpuwatch {__version__}: {mode}{settings.mode.value}, {workloads}, state in {options.state_dir}")
+    if not world.simulated and not os.path.exists(os.environ.get("GPUWATCH_DRIVER_PATH", DRIVER_PATH)):
+        log.write(NOTICE, "no NVIDIA driver is loaded on this host: watching the journal and the host, and waiting for it")
+    problem = getattr(world.doorbell, "problem", "")
+    if problem:
+        log.write(INFO, f"no doorbell ({problem}): kernel lines are seen when the journal tells, up to half a second later")
+
+
+def _make_directories(options: Options) -> None:
+    for path, mode in ((options.state_dir, 0o700), (options.run_dir, 0o755)):
+        try:
+            os.makedirs(path, mode, exist_ok=True)
+        except OSError as error:
+            raise SourceError(f"{path}: {error.strerror} (as root, or with --state-dir and --run-dir)") from error
+
+
+def _guarded(log: Log, run: Callable[[], int]) -> int:
+    try:
+        return run()
+    except ConfigError as error:
+        for problem in error.problems:
+            log.write(ERROR, str(problem))
+        count = len(error.problems)
+        log.write(ERROR, f"{count} problem{'' if count == 1 else 's'} in the configuration; not started. Try: gpuwatch config check")
+        return BAD_CONFIG
+    except GpuwatchError as error:
+        log.write(ERROR, str(error))
+        return FAILURE
+
+
+# One pass, one look, one snapshot
+
+
+def run_once(options: Options) -> int:
+    """The timer's pass: the same cycle over the same state, unless a daemon (or another pass) is at work."""
+    log = open_log()
+    return _guarded(log, lambda: _once(options, log))
+
+
+def _once(options: Options, log: Log) -> int:
+    settings = load_settings(options.config).settings
+    _make_directories(options)
+    lock = HostLock(os.path.join(options.run_dir, "lock"))
+    if not lock.acquire("once", time.time()):
+        log.write(INFO, f"{lock.holder() or 'another gpuwatch'} is at work; this pass does nothing")
+        return OK
+    world = real_world(options, log, lambda: None, inline=True)
+    assembly = assemble(world, options, settings, ONCE_PERIOD_S)
+    try:
+        run_pass(assembly.cycle, settings, world.clock, ONCE_PERIOD_S)
+    finally:
+        assembly.close()
+        lock.release()
+    return OK
+
+
+def look(config: str, run_dir: str, why: str) -> tuple[str, str]:
+    """`check` without a daemon: one sample, nothing written, nothing acted on. A Nagios state and a sentence."""
+    settings = load_settings(config).settings
+    clock = SystemClock()
+    gpus = NvmlClient(clock, os.path.join(run_dir, "nvml.lock"), os.environ.get("GPUWATCH_DRIVER_PATH", DRIVER_PATH))
+    try:
+        return probe(gpus, settings, clock, why)
+    finally:
+        gpus.close(1.0)
+
+
+def snapshot_without_daemon(config: str, state_dir: str, run_dir: str, reason: str) -> Mapping[str, Any]:
+    """A bundle of what can be seen now. Takes the host's lock. Raises GpuwatchError."""
+    options = Options(config, state_dir, run_dir)
+    settings = load_settings(config).settings
+    _make_directories(options)
+    lock = HostLock(os.path.join(run_dir, "lock"))
+    if not lock.acquire("cli", time.time()):
+        raise SourceError(f"{lock.holder() or 'another gpuwatch'} is at work and did not answer")
+    try:
+        world = real_world(options, open_log(), lambda: None, inline=True)
+        bundles = Bundles(world.files, os.path.join(state_dir, "evidence"))
+        bundles.clean()
+        scene = Scene(bundles, world.clock, local_zone(), settings.host or world.host, read_host_facts)
+        scene.look(world.gpus, world.processes)
+        bundle_id = bundles.new_id(world.clock.now(), "by-hand", "host")
+        scene.by_hand(bundle_id, reason)()
+        world.gpus.close(1.0)
+    finally:
+        lock.release()
+    return {"bundle": bundle_id, "path": os.path.join(bundles.root, bundle_id)}
+
+
+# The simulated host
+
+
+def simulated_world(host: SimulatedHost, log: Log, wake: Callable[[], None]) -> World:
+    """The edges of a simulated host; disk, HTTP and clocks are real."""
+    return World(
+        clock=host.clock,
+        gpus=host.gpus,
+        processes=host.processes,
+        systemd=host.systemd,
+        courier=SenderCourier(host.clock),
+        log=log,
+        files=RealFiles(),
+        open_journal=host.open_journal,
+        doorbell=host.doorbell,
+        hands=ThreadWorker("hands"),
+        scribe=ThreadWorker("scribe", wake),
+        clerk=ThreadWorker("clerk"),
+        host=host.name,
+        simulated=True,
+    )
+
+

@@ -1,0 +1,52 @@
+"""What the control socket answers, from the last cycle's frozen view; what it hands to the next cycle."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Callable, Optional
+
+WAIT_S = 4.5  # a snapshot is usually durable within half a second
+
+
+class Request:
+    """Something for the cycle to do, answered through `finish`."""
+
+    def __init__(self, what: str, arguments: Mapping[str, Any]) -> None:
+        self.what = what
+        self.arguments = arguments
+        self._done = threading.Event()
+        self._answer: Mapping[str, Any] = {}
+
+    def finish(self, answer: Mapping[str, Any]) -> None:
+        """Called by the cycle's thread."""
+        self._answer = answer
+        self._done.set()
+
+    def wait(self) -> Optional[Mapping[str, Any]]:
+        """The answer, None when the cycle has not given it in time."""
+        return self._answer if self._done.wait(WAIT_S) else None
+
+
+class Control:
+    """Handler of the control socket. Reading verbs are open to the socket's group, writing ones to root."""
+
+    def __init__(self, view: Callable[[], Mapping[str, Any]], wake: Callable[[], None], root_uid: int = 0) -> None:
+        self._view, self._wake, self._root_uid = view, wake, root_uid
+        self.requests: deque[Request] = deque()
+
+    def handle(self, request: Mapping[str, Any], uid: int) -> Mapping[str, Any]:
+        """One request. Called from the socket's threads."""
+        verb = request.get("verb")
+        if verb == "status":
+            return {"view": self._view()}
+        if verb == "snapshot":
+            if uid not in (0, self._root_uid):
+                return {"error": "only root may ask for a snapshot"}
+            waiting = Request("snapshot", {"reason": str(request.get("reason", ""))[:200]})
+            self.requests.append(waiting)
+            self._wake()
+            answer = waiting.wait()
+            return answer if answer is not None else {"error": "the daemon is busy; the snapshot may still be written"}
+        return {"error": f"no verb {verb!r} (known: status, snapshot)"}

@@ -1,0 +1,250 @@
+"""The cycle: what was seen, what it means, what is done about it, and in which order that becomes durable.
+
+    sources -> samples + events -> policy -> decisions -> intents -> [commit] -> evidence, actions, messages
+
+Everything a cycle decides is one transaction, with the journal cursor as its last statement. Effects
+start only after that commit; what became of them is seen by a later cycle. So whatever instant the
+process is killed at, the next start finds either the decision (and carries it on) or neither the
+decision nor its consequences, and reads the same journal entries again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Optional
+
+from gpuwatch.actions.executor import Executor
+from gpuwatch.alerts.desk import Desk
+from gpuwatch.daemon.account import log_decisions, log_intents
+from gpuwatch.daemon.current import current_facts
+from gpuwatch.model.codec import decode, encode
+from gpuwatch.model.event import Event
+from gpuwatch.model.gpu import Attribution, DriverState, GpuReport
+from gpuwatch.model.incident import Incident
+from gpuwatch.model.instant import Instant
+from gpuwatch.model.intent import Intent
+from gpuwatch.model.reading import Reading, value
+from gpuwatch.model.settings import Settings
+from gpuwatch.policy.state import Inputs, Outcome, PolicyState
+from gpuwatch.policy.step import step
+from gpuwatch.sources.gpu import GpuSource
+from gpuwatch.sources.journal import JournalSource
+from gpuwatch.sources.ring import Ring
+from gpuwatch.store.database import Write
+from gpuwatch.store.memory import Snapshot, differences, put, remove
+from gpuwatch.store.writer import Committed, Writer
+from gpuwatch.system.protocols import Clock, Courier, GpuDriver, Journal, JournalBatch, Log, Processes
+
+SAMPLE_S = 0.4  # the cycle waits this long for the driver's answers, and not at all while it is silent
+JOURNAL_S = 0.2
+MOST_ENTRIES = 20_000
+PROCESSES_EVERY = 5  # cycles; each cycle while something is pending or firing
+SPARE_CHILD_S = 600.0  # no driver client is killed in the wake of an Xid 119 or 120 (S7)
+MOST_EVENTS = 500  # kept for evidence
+KEEP_CLOSED = 500  # incidents
+KEEP_DELIVERED_S = 7 * 86400.0
+
+
+@dataclass
+class Ports:
+    """The outside, injected by app.py; simulated or real."""
+
+    clock: Clock
+    gpus: GpuDriver
+    journal: Journal
+    processes: Processes
+    writer: Writer
+    executor: Executor
+    courier: Courier
+    desk: Desk
+    log: Log
+    host_readings: Mapping[str, Reading] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the daemon knows after a cycle: for status, evidence and the control socket. Never changed."""
+
+    now: Instant
+    report: GpuReport
+    attributions: tuple[Attribution, ...] = ()
+    policy: PolicyState = field(default_factory=PolicyState)
+    intents: tuple[Intent, ...] = ()
+    committed: Committed = field(default_factory=lambda: Committed(durable=True))
+    journal_read: Optional[Instant] = None
+    journal_problem: str = ""
+    queued: int = 0
+    refused: str = ""  # the newest permanent refusal of a message, in words
+    cycles: int = 0
+
+
+class Cycle:
+    """The flow above over injected ports. Not thread-safe; `seen` may be read from anywhere."""
+
+    def __init__(self, ports: Ports, settings: Settings, stored: Snapshot, host_name: str, period_s: float) -> None:
+        self.ports, self.settings = ports, settings
+        self._host_name, self._period_s = host_name, period_s
+        self._gpu_source = GpuSource(ports.processes)
+        self._journal_source = JournalSource()
+        self.ring = Ring(settings.interval_s)
+        self.events: list[Event] = []
+        self._policy = _restore_policy(stored)
+        self._incidents: dict[str, Incident] = dict(stored.incidents)
+        self._intents: tuple[Intent, ...] = tuple(
+            sorted(stored.intents.values(), key=lambda intent: (intent.incident, _running_number(intent)))
+        )
+        self._cursor = str(stored.state.get("cursor", ""))
+        self._heard: list[JournalBatch] = []
+        self._spare_until = 0.0
+        ports.desk.restore(stored.spool)
+        self.seen = Seen(ports.clock.now(), GpuReport(DriverState.STARTING), policy=self._policy, intents=self._intents)
+
+    # The cycle
+
+    def run(self) -> Seen:
+        """One cycle. Raises nothing that the ports don't."""
+        ports = self.ports
+        report = ports.gpus.sample(self._processes_wanted(), ports.clock.monotonic() < self._spare_until, SAMPLE_S)
+        self.ring.add(report)
+        now = ports.clock.now()
+        self.listen()
+        batches, self._heard = self._heard, []
+        events = tuple(event for batch in batches for event in self._journal_source.events(batch, now))
+        self._note(events)
+        attributions = self._gpu_source.observe(report, now)
+        outcome = self._judge(now, report, attributions, events)
+        planned = ports.executor.plan(outcome.wishes, self._intents, now)
+        intents, effects = ports.executor.advance((*self._intents, *planned), outcome.wishes, self.settings, now)
+        ports.desk.collect(now)
+        ports.desk.spool(
+            outcome.transitions, intents, self.settings, now, lambda incident: current_facts(incident, report)
+        )
+        due = ports.desk.due(self.settings, now)
+        committed = self._commit(outcome, intents, batches, now)
+        log_decisions(ports.log, outcome.decisions)
+        log_intents(ports.log, self._intents, intents)
+        self._policy = outcome.state
+        self._intents = ports.executor.retained(intents, frozenset(map(_number, outcome.state.incidents.values())), now)
+        self.seen = self._view(now, report, attributions, committed, batches)
+        if committed.durable:
+            ports.executor.carry_out(effects)
+            ports.desk.hand_over(due, self.settings, now)
+        else:
+            ports.desk.take_back(due)
+        return self.seen
+
+    def listen(self) -> bool:
+        """Read the journal ahead of the cycle; True when there was something."""
+        batch = self.ports.journal.read(MOST_ENTRIES, JOURNAL_S)
+        self._heard.append(batch)
+        return bool(batch.entries or batch.gap)
+
+    def reload(self, settings: Settings) -> None:
+        """Go on with other settings; the next step closes what only the old ones wanted."""
+        self.settings = settings
+
+    # Its parts
+
+    def _processes_wanted(self) -> bool:
+        return bool(self._policy.alerts) or self.seen.cycles % PROCESSES_EVERY == 0 or self.seen.cycles < 2
+
+    def _judge(
+        self, now: Instant, report: GpuReport, attributions: tuple[Attribution, ...], events: tuple[Event, ...]
+    ) -> Outcome:
+        host = {
+            **self.ports.host_readings,
+            "host.driver_silent": value(_silent_s(report, now)),
+            "host.driver_mismatch": value(1.0 if report.state is DriverState.MISMATCH else 0.0),
+            "host.store_failing": value(self.ports.writer.failing_s()),
+        }
+        inputs = Inputs(now, report, attributions, events, self._intents, host, self._period_s, self._host_name)
+        return step(self._policy, inputs, self.settings)
+
+    def _commit(
+        self,
+        outcome: Outcome,
+        intents: tuple[Intent, ...],
+        batches: list[JournalBatch],
+        now: Instant,
+    ) -> Committed:
+        writes: list[Write] = []
+        policy, before = encode_policy(outcome.state), encode_policy(self._policy)
+        if policy != before:
+            writes.append(Write("state", "policy", policy))
+        for incident in outcome.changed:
+            self._incidents[str(incident.number)] = incident
+            writes.append(put("incidents", str(incident.number), incident))
+        writes += differences("intents", {each.id: each for each in self._intents}, {each.id: each for each in intents})
+        writes += self.ports.desk.writes()
+        writes += self._retention(now)
+        cursor = next((batch.cursor for batch in reversed(batches) if batch.cursor), self._cursor)
+        if cursor != self._cursor:
+            writes.append(Write("state", "cursor", cursor))  # last: nothing read before it is lost
+        self._cursor = cursor
+        if not writes and self.ports.writer.failing_s() == 0.0:
+            return Committed(durable=True)
+        return self.ports.writer.commit(writes)
+
+    def _retention(self, now: Instant) -> list[Write]:
+        """Old closed incidents with their intents, and messages delivered long ago."""
+        closed = [number for number, incident in self._incidents.items() if incident.closed is not None]
+        writes = remove("spool", self.ports.desk.expire(now, KEEP_DELIVERED_S))
+        for number in sorted(closed, key=int)[: max(0, len(closed) - KEEP_CLOSED)]:
+            del self._incidents[number]
+            writes += remove("incidents", [number])
+        return writes
+
+    def _note(self, events: tuple[Event, ...]) -> None:
+        self.events = (self.events + list(events))[-MOST_EVENTS:]
+        if any(event.fields.get("xid") in (119, 120) for event in events):
+            self._spare_until = self.ports.clock.monotonic() + SPARE_CHILD_S
+
+    def _view(
+        self,
+        now: Instant,
+        report: GpuReport,
+        attributions: tuple[Attribution, ...],
+        committed: Committed,
+        batches: list[JournalBatch],
+    ) -> Seen:
+        problem = next((batch.problem for batch in reversed(batches) if batch.problem), "")
+        return Seen(
+            now=now,
+            report=report,
+            attributions=attributions,
+            policy=self._policy,
+            intents=self._intents,
+            committed=committed,
+            journal_read=self.seen.journal_read if problem else now,
+            journal_problem=problem,
+            queued=self.ports.desk.queued(),
+            refused=self.ports.desk.refused(),
+            cycles=self.seen.cycles + 1,
+        )
+
+
+def encode_policy(state: PolicyState) -> object:
+    """The policy's document: incidents have a table of their own."""
+    return encode(replace(state, incidents={}))
+
+
+def _restore_policy(stored: Snapshot) -> PolicyState:
+    policy = decode(PolicyState, stored.state["policy"]) if "policy" in stored.state else PolicyState()
+    open_ones = {key: incident for key, incident in stored.incidents.items() if incident.closed is None}
+    newest = max((incident.number for incident in stored.incidents.values()), default=0)
+    return replace(policy, incidents=open_ones, next_incident=max(policy.next_incident, newest + 1))
+
+
+def _running_number(intent: Intent) -> int:
+    return int(intent.id.rsplit("-", 1)[1])
+
+
+def _number(incident: Incident) -> int:
+    return incident.number
+
+
+def _silent_s(report: GpuReport, now: Instant) -> float:
+    if report.state is not DriverState.SILENT or report.stuck_since is None:
+        return 0.0
+    return max(0.0, now.since(report.stuck_since) or 0.0)

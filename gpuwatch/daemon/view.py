@@ -1,0 +1,208 @@
+"""The daemon's frozen view of itself as JSON-able data (schema 1) and as one status line.
+
+The control socket serves it, /run keeps a copy for when the daemon is down, `gpuwatch status` draws it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from gpuwatch import __version__
+from gpuwatch.daemon.cycle import Seen
+from gpuwatch.model.gpu import Attribution, DriverState, GpuSample
+from gpuwatch.model.incident import Incident, IncidentState
+from gpuwatch.model.settings import Mode, Settings
+from gpuwatch.policy.state import STALE_S
+from gpuwatch.policy.victims import workload_of
+
+SCHEMA = 1
+METRICS = (
+    "gpu.temperature",
+    "gpu.slowdown_margin",
+    "gpu.shutdown_margin",
+    "gpu.power",
+    "gpu.power_limit",
+    "gpu.memory_used",
+    "gpu.memory_total",
+    "gpu.utilisation",
+)
+
+
+@dataclass(frozen=True)
+class Process:
+    """Facts about the daemon itself that don't change."""
+
+    host: str
+    pid: int
+    started_utc_s: float
+    simulated: bool
+    state_dir: str
+
+
+def view(seen: Seen, settings: Settings, process: Process, bundles: int, bundle_bytes: int) -> dict[str, Any]:
+    """Everything `gpuwatch status` shows."""
+    report = seen.report
+    return {
+        "schema": SCHEMA,
+        "version": __version__,
+        "host": process.host,
+        "simulated": process.simulated,
+        "pid": process.pid,
+        "started_utc_s": process.started_utc_s,
+        "state_dir": process.state_dir,
+        "utc_s": seen.now.utc_s,
+        "boot_id": seen.now.boot_id,
+        "mode": host_mode(settings),
+        "workloads": [workload.name for workload in settings.workloads],
+        "language": settings.language,
+        "interval_s": settings.interval_s,
+        "cycles": seen.cycles,
+        "driver": {
+            "state": report.state.value,
+            "reason": report.reason,
+            "version": report.driver_version,
+            "sampled_utc_s": None if report.taken is None else report.taken.utc_s,
+            "stuck_pids": list(report.stuck_pids),
+        },
+        "gpus": [_gpu(sample, seen, settings) for sample in report.samples],
+        "incidents": [_incident(incident) for incident in seen.policy.incidents.values()],
+        "actions": [
+            {
+                "id": each.id,
+                "incident": each.incident,
+                "target": each.target,
+                "state": each.state.value,
+                "reason": each.reason,
+            }
+            for each in seen.intents
+            if each.open
+        ],
+        "journal": {
+            "read_utc_s": None if seen.journal_read is None else seen.journal_read.utc_s,
+            "problem": seen.journal_problem,
+        },
+        "alerts": {
+            "queued": seen.queued,
+            "refused": seen.refused,
+            "channels": [each.name for each in settings.channels],
+        },
+        "evidence": {"bundles": bundles, "bytes": bundle_bytes},
+        "store": {
+            "durable": seen.committed.durable,
+            "degraded": seen.committed.degraded,
+            "problem": seen.committed.problem,
+        },
+    }
+
+
+def host_mode(settings: Settings) -> str:
+    """enforce when anything at all is enforced; observe otherwise."""
+    enforced = any(settings.workload_mode(workload) is Mode.ENFORCE for workload in settings.workloads)
+    return "enforce" if enforced else "observe"
+
+
+def status_line(seen: Seen, settings: Settings, simulated: bool) -> str:
+    """One line for `systemctl status`."""
+    open_ones = [each for each in seen.policy.incidents.values() if each.state is IncidentState.OPEN]
+    incidents = f"{len(open_ones)} incident{'' if len(open_ones) == 1 else 's'}"
+    enforced = sum(settings.workload_mode(workload) is Mode.ENFORCE for workload in settings.workloads)
+    mode = f"enforce: {enforced} workload{'' if enforced == 1 else 's'}" if enforced else "observe"
+    parts = [_driver_words(seen), incidents, mode]
+    if seen.committed.degraded or not seen.committed.durable:
+        parts.append("state can't be written to disk")
+    if seen.refused:
+        parts.append("messages are refused")
+    return ("SIMULATED: " if simulated else "") + ", ".join(parts)
+
+
+def _driver_words(seen: Seen) -> str:
+    report = seen.report
+    if report.state is DriverState.ABSENT:
+        return "no NVIDIA driver"
+    if report.state is DriverState.SILENT:
+        return "GPU driver not answering"
+    if report.state is not DriverState.OK:
+        return f"GPU driver {report.state.value.replace('_', ' ')}"
+    lost = [sample for sample in report.samples if sample.lost]
+    there = [sample for sample in report.samples if not sample.lost]
+    words = f"{len(there)} GPU{'' if len(there) == 1 else 's'} read"
+    if lost:
+        words += ", " + " ".join(f"GPU {sample.index}" for sample in lost) + " lost"
+    hottest: Optional[tuple[float, int]] = max(
+        (
+            (reading.value, sample.index)
+            for sample in there
+            if (reading := sample.readings.get("gpu.temperature")) is not None and reading.value is not None
+        ),
+        default=None,
+    )
+    return words if hottest is None else f"{words}, max {hottest[0]:.0f} C (GPU {hottest[1]})"
+
+
+def _gpu(sample: GpuSample, seen: Seen, settings: Settings) -> dict[str, Any]:
+    attribution = next((each for each in seen.attributions if each.uuid == sample.uuid), None)
+    incidents = [
+        incident.number
+        for incident in seen.policy.incidents.values()
+        if incident.subject.key in (sample.uuid, sample.pci) and incident.state is IncidentState.OPEN
+    ]
+    stopped = [
+        each.target for each in seen.intents if each.gpu == sample.uuid and each.incident in incidents and each.open
+    ]
+    age = None if seen.report.taken is None else seen.now.since(seen.report.taken)
+    return {
+        "index": sample.index,
+        "uuid": sample.uuid,
+        "name": sample.name,
+        "pci": sample.pci,
+        "lost": sample.lost,
+        "stale": age is None or age > STALE_S,
+        "readings": {name: _reading(sample, name) for name in METRICS},
+        "incidents": incidents,
+        "stopping": stopped,
+        "processes": None if attribution is None else _owners(attribution, settings),
+        "processes_unknown": None if attribution is None else attribution.unknown,
+    }
+
+
+def _reading(sample: GpuSample, name: str) -> dict[str, Any]:
+    reading = sample.readings.get(name)
+    if reading is None:
+        return {"value": None, "problem": "not read"}
+    return {"value": reading.value, "problem": reading.problem}
+
+
+def _owners(attribution: Attribution, settings: Settings) -> list[dict[str, Any]]:
+    return [
+        {
+            "pid": owner.pid,
+            "name": owner.name,
+            "user": owner.user,
+            "kind": owner.kind,
+            "unit": owner.unit,
+            "container": owner.container,
+            "workload": _workload_name(owner.unit if owner.kind == "unit" else None, settings),
+            "used_bytes": owner.used_bytes,
+            "confirmed": owner.pid in attribution.confirmed,
+        }
+        for owner in attribution.owners
+    ]
+
+
+def _workload_name(unit: Optional[str], settings: Settings) -> Optional[str]:
+    workload = None if unit is None else workload_of(unit, settings)
+    return None if workload is None else workload.name
+
+
+def _incident(incident: Incident) -> dict[str, Any]:
+    return {
+        "number": incident.number,
+        "id": incident.id,
+        "label": incident.label,
+        "state": incident.state.value,
+        "severity": incident.severity.value,
+        "opened_utc_s": incident.opened.utc_s,
+        "rules": [cause.rule for cause in incident.causes if cause.cleared is None],
+        "bundle": incident.bundle,
+    }

@@ -1,0 +1,1 @@
+"""What was seen, made durable before anything is touched."""

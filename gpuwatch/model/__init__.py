@@ -1,0 +1,1 @@
+"""Frozen value types shared by every layer. No I/O, no clock, no imports from the rest of gpuwatch."""

@@ -1,0 +1,43 @@
+"""Reason codes: why something was decided, or why nothing was. Log, screens, messages and tests read these."""
+
+# A rule's condition
+PENDING = "pending"  # holds, not yet for long enough
+FIRED = "fired"
+CLEARED = "cleared"
+REBOOTED = "rebooted"  # what an event said of an earlier boot no longer holds
+RULE_CHANGED = "rule_changed"  # the configuration no longer has this rule as it was
+HISTORY = "history"  # an event of an earlier boot: kept, not judged
+OLD_EVENT = "old_event"  # more than a minute old when read: told, never acted on (S9)
+NO_READING = "no_reading"  # missing, stale, failed or implausible: neither fires nor clears (S3)
+
+# Why no action is wanted now
+NO_WORKLOAD = "no_workload"  # nobody on the GPU belongs to a configured workload
+NOBODY_THERE = "nobody_there"  # no process uses the GPU
+ATTRIBUTION_UNKNOWN = "attribution_unknown"  # the process list can't be trusted (S11)
+NOT_CONFIRMED = "not_confirmed"  # waiting for the second reading of the process list (S11)
+NOT_ALLOWED = "not_allowed"  # the workload's `allow` excludes the action
+IN_FLIGHT = "in_flight"  # an action on this target is under way (S4)
+SETTLING = "settling"  # the last action needs time to show (S4)
+BUDGET_SPENT = "budget_spent"  # too many destructive actions lately (S4)
+LADDER_ENDED = "ladder_ended"
+WAITING = "waiting"  # the next step's time has not come
+
+# What became of an intent
+PLANNED = "planned"
+PRESERVED = "preserved"
+SENT = "sent"
+SENT_AGAIN = "sent_again"
+KILLED = "killed"
+GONE = "gone"
+VERIFIED = "verified"
+WOULD_HAVE = "would_have"
+CONDITION_ENDED = "condition_ended"
+NO_FRESH_SAMPLE = "no_fresh_sample"
+ALREADY_GONE = "already_gone"
+REPLACED = "replaced"  # the unit was started anew meanwhile
+NO_BUNDLE = "no_bundle"  # the evidence could not be made durable (S1)
+STOP_FAILED = "stop_failed"
+NOT_GONE = "not_gone"  # still there after SIGKILL
+CAME_BACK = "came_back"
+OTHER_BOOT = "other_boot"
+SYSTEMD_SILENT = "systemd_silent"

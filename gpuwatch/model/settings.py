@@ -1,0 +1,86 @@
+"""The configuration after it was read, merged and checked. Durations in seconds, sizes in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Optional
+
+from gpuwatch.model.rule import Rule, Severity
+
+
+class Mode(str, Enum):
+    """observe: the same decisions, told as "would have". enforce: the admin wrote so."""
+
+    OBSERVE = "observe"
+    ENFORCE = "enforce"
+
+
+@dataclass(frozen=True)
+class StopSettings:
+    """How to stop a workload. `grace_s` None: the unit's own TimeoutStopSec."""
+
+    grace_s: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What gpuwatch may act on: leaf units by glob. `mode` None: as the whole host."""
+
+    name: str
+    units: tuple[str, ...] = ()
+    priority: int = 10  # the lowest is acted on first
+    mode: Optional[Mode] = None
+    allow: Optional[tuple[str, ...]] = None  # None: every action; () : none
+    stop: StopSettings = field(default_factory=StopSettings)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """At most `destructive` ladders within `within_s` seconds; `heat_per_gpu` stops for heat a GPU."""
+
+    destructive: int = 3
+    within_s: float = 600.0
+    heat_per_gpu: int = 1
+
+
+@dataclass(frozen=True)
+class KeySource:
+    """Where a secret is read from when it is needed; the secret itself is never a setting."""
+
+    credential: Optional[str] = None  # name below $CREDENTIALS_DIRECTORY (LoadCredential=)
+    file: Optional[str] = None  # absolute path of a file with mode 0600 or stricter
+
+
+@dataclass(frozen=True)
+class Channel:
+    """A way to reach people. `options` are the channel type's own settings (alerts/channels)."""
+
+    name: str
+    type: str  # wecom
+    key: KeySource = field(default_factory=KeySource)
+    severities: tuple[Severity, ...] = (Severity.WARNING, Severity.CRITICAL)
+    mention: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything the configuration says. The defaults here are the ones that ship."""
+
+    mode: Mode = Mode.OBSERVE
+    language: str = "en"  # en | zh
+    interval_s: float = 1.0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    workloads: tuple[Workload, ...] = ()
+    protect: tuple[str, ...] = ()  # unit globs
+    budget: Budget = field(default_factory=Budget)
+    rules: tuple[Rule, ...] = ()
+    channels: tuple[Channel, ...] = ()
+    evidence_count: int = 200  # bundles kept
+    host: str = ""  # how messages call this host; empty: the host name
+
+    def workload_mode(self, workload: Workload) -> Mode:
+        """The mode that holds for one workload: its own where it has one, else the host's (S6)."""
+        return workload.mode or self.mode

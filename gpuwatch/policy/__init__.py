@@ -1,0 +1,1 @@
+"""Pure judgement: step(state, inputs, settings) gives a new state and what is wanted now."""

@@ -1,0 +1,92 @@
+"""What the policy remembers from one step to the next, what goes in, what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Optional
+
+from gpuwatch.model.event import Event
+from gpuwatch.model.gpu import Attribution, GpuReport
+from gpuwatch.model.incident import Incident, Subject
+from gpuwatch.model.instant import Instant
+from gpuwatch.model.intent import Intent
+from gpuwatch.model.notification import Transition
+from gpuwatch.model.reading import Reading
+from gpuwatch.model.wish import Decision, Wish
+
+STALE_S = 3.0  # a sample older than this says nothing about now (S7)
+OLD_EVENT_S = 60.0  # an entry older than this when it is read starts no action (S9)
+SETTLE_S = 30.0  # heat needs this long to follow an action (S4)
+ATTRIBUTION_S = 10.0  # processes are listed every 5 s; an older list names nobody
+CLOSE_AFTER_S = 600.0  # a recovered incident is reopened within this time, closed after it
+MOST_PERIODS = 3  # a longer gap between samples ends what is pending
+
+
+@dataclass(frozen=True)
+class Alert:
+    """One rule on one subject: pending, then firing; absent while inactive.
+
+    `since` is the sample with which the condition began to hold, `sample` the newest one judged.
+    """
+
+    rule: str
+    rule_print: str  # the rule's content, to notice that it was changed
+    subject: Subject
+    label: str
+    phase: str  # pending | firing
+    since: Instant
+    sample: Instant
+    value: Optional[float] = None
+    fired: Optional[Instant] = None
+    clear_since: Optional[Instant] = None
+    incident: int = 0
+    actionable: bool = True  # False: it rests on an old event alone (S9)
+    step: int = 0  # the rung of the ladder that is next or under way
+    step_ended: Optional[Instant] = None
+    reason: str = ""  # why no action is wanted now; "" when one is
+
+
+@dataclass(frozen=True)
+class KnownGpu:
+    """A GPU that has been seen: to name it when it is gone and to find it by PCI address."""
+
+    index: int
+    name: str
+    pci: str
+
+
+@dataclass(frozen=True)
+class PolicyState:
+    """Everything step() carries over. JSON-able by model/codec.py; written in each cycle's transaction."""
+
+    alerts: Mapping[str, Alert] = field(default_factory=dict)
+    incidents: Mapping[str, Incident] = field(default_factory=dict)  # open and recovered, by number
+    next_incident: int = 1
+    gpus: Mapping[str, KnownGpu] = field(default_factory=dict)
+    boot_id: str = ""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What one cycle saw. `intents`: all open ones, and the ended ones of the last hour."""
+
+    now: Instant
+    report: GpuReport
+    attributions: tuple[Attribution, ...] = ()
+    events: tuple[Event, ...] = ()
+    intents: tuple[Intent, ...] = ()
+    host: Mapping[str, Reading] = field(default_factory=dict)
+    period_s: float = 1.0
+    host_name: str = "localhost"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`changed` holds the incidents that are new or different, closed ones included."""
+
+    state: PolicyState
+    wishes: tuple[Wish, ...] = ()
+    transitions: tuple[Transition, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    changed: tuple[Incident, ...] = ()

@@ -1,0 +1,1 @@
+"""From what system/ reads to samples and events."""

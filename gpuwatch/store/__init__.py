@@ -1,0 +1,1 @@
+"""Durable state: one SQLite file, one writer, one host-wide lock."""

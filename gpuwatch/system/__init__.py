@@ -1,0 +1,1 @@
+"""The only place that touches the operating system. Everything above sees the protocols in protocols.py."""

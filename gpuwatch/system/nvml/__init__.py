@@ -1,0 +1,1 @@
+"""The GPU driver, read in a child process that can be abandoned."""

@@ -1,0 +1,258 @@
+"""The process that talks to the NVIDIA driver: the only importer of pynvml (S7, S14).
+
+    python -m gpuwatch.system.nvml.child LOCK DRIVER PATIENCE_S
+
+A call into a sick driver may never return, and then nothing ends the process that made it. So all calls are
+made here, and while one such process lives no other is started: before the first call it takes the lock LOCK,
+which the kernel gives back only when the process is really gone. Without DRIVER (/proc/driver/nvidia) it ends
+at once, since nvmlInit would load the module.
+
+Standard output, one JSON object a line:
+    {"hello": {"pid", "binding"}}                 the lock is ours, the driver is next
+    {"id", "gpu": {...}}                          a GPU's sample (wire.py), as soon as it is complete
+    {"id", "done": "ok", "driver", "library", "unanswered": [index, ...]}
+                                                  all GPUs have answered, or PATIENCE_S is over
+    {"id": 0, "done": STATE, "reason"}            nothing can be read (a DriverState, or "locked"); it ends
+Standard input: {"op": "sample", "id", "processes"}; the end of it, or SIGTERM, means "end when no call is under
+way". Each GPU has a thread, so that one that hangs does not hold up the others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Optional
+
+from gpuwatch.model.errors import SourceError
+from gpuwatch.system.lock import HostLock
+from gpuwatch.system.nvml.card import Calls, Card, Lost, Trouble, Unsupported
+from gpuwatch.system.nvml.wire import to_wire
+
+# What nvmlInit may answer, as states of the client's (model/gpu.py).
+_LIBRARY_NOT_FOUND, _MISMATCH = 12, 18
+
+Send = Callable[[dict[str, Any]], None]
+
+
+class Unavailable(Exception):
+    """Nothing can be read; the client is told a state and a reason."""
+
+    def __init__(self, state: str, reason: str) -> None:
+        super().__init__(reason)
+        self.state, self.reason = state, reason
+
+
+class GpuThread(threading.Thread):
+    """Asks one GPU, one question at a time. Not a daemon thread: a call under way is never cut off by our end."""
+
+    def __init__(self, calls: Calls, index: int, send: Send, answered: queue.SimpleQueue[tuple[int, int]]) -> None:
+        super().__init__(name=f"gpu-{index}")
+        self.index, self.busy = index, False
+        self._calls, self._send, self._answered = calls, send, answered
+        self._questions: queue.SimpleQueue[Optional[tuple[int, bool, int]]] = queue.SimpleQueue()
+        self._card: Optional[Card] = None
+        self._listing = -1
+
+    def ask(self, number: int, with_processes: bool, listing: int) -> None:
+        """Only while not busy. `listing` counts changes of the driver's list, after which handles are new."""
+        self.busy = True
+        self._questions.put((number, with_processes, listing))
+
+    def end(self) -> None:
+        """After the question under way."""
+        self._questions.put(None)
+
+    def run(self) -> None:
+        while True:
+            question = self._questions.get()
+            if question is None:
+                return
+            number, with_processes, listing = question
+            if self._card is None or listing != self._listing:
+                self._card, self._listing = Card(self._calls, self.index), listing
+            self._send({"id": number, "gpu": to_wire(self._card.sample(with_processes))})
+            self.busy = False
+            self._answered.put((number, self.index))
+
+
+class Driver:
+    """One start of the driver: nvmlInit once (N14), then a thread a GPU."""
+
+    def __init__(self, api: Any, send: Send, patience_s: float) -> None:
+        """Raises Unavailable. May block."""
+        self._send, self._patience_s = send, patience_s
+        self._calls = Calls(api)
+        self._threads: list[GpuThread] = []
+        self._answered: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
+        self._listing = 0
+        _initialise(api)
+        self._about = {"driver": self._version(), "library": _library_path()}
+
+    def sample(self, number: int, with_processes: bool) -> None:
+        """Answer one question. Raises Unavailable when the driver can't even count its GPUs."""
+        self._follow_count()
+        waited_for = set()
+        unanswered = []
+        for thread in self._threads:
+            if thread.busy:
+                unanswered.append(thread.index)
+            else:
+                thread.ask(number, with_processes, self._listing)
+                waited_for.add((number, thread.index))
+        deadline = time.monotonic() + self._patience_s
+        while waited_for and (left := deadline - time.monotonic()) > 0:
+            try:
+                waited_for.discard(self._answered.get(timeout=left))
+            except queue.Empty:
+                break
+        unanswered += [index for _, index in waited_for]
+        self._send({"id": number, "done": "ok", **self._about, "unanswered": sorted(unanswered)})
+
+    def end(self) -> None:
+        """Let idle threads go; one that is in a call goes when that returns."""
+        for thread in self._threads:
+            thread.end()
+
+    def _follow_count(self) -> None:
+        try:
+            count = int(self._calls("nvmlDeviceGetCount"))
+        except (Unsupported, Trouble, Lost) as error:
+            raise Unavailable("failed", str(error)) from error
+        if count == len(self._threads):
+            return
+        self._listing += 1
+        for thread in self._threads[count:]:
+            thread.end()
+        del self._threads[count:]
+        for index in range(len(self._threads), count):
+            thread = GpuThread(self._calls, index, self._send, self._answered)
+            thread.start()
+            self._threads.append(thread)
+
+    def _version(self) -> str:
+        try:
+            version = self._calls("nvmlSystemGetDriverVersion")
+        except (Unsupported, Trouble, Lost):
+            return ""
+        return version.decode("utf-8", "replace") if isinstance(version, bytes) else str(version)
+
+
+def _import_binding() -> tuple[Any, str]:
+    """pynvml, and what it is: some hosts carry an old third-party module of that name (N1)."""
+    try:
+        import pynvml
+    except (ImportError, SyntaxError) as error:
+        raise Unavailable("failed", f"the Python module pynvml (nvidia-ml-py) can't be used: {error}") from error
+    path = os.path.abspath(pynvml.__file__ or "")
+    version = str(getattr(pynvml, "__version__", "")) or _version_beside(path)
+    if not hasattr(pynvml, "NVMLError") or not hasattr(pynvml, "nvmlInit"):
+        raise Unavailable("failed", f"{path} is not the module of the package nvidia-ml-py")
+    return pynvml, f"pynvml {version or 'of unknown version'} from {path}"
+
+
+def _version_beside(path: str) -> str:
+    # The package's metadata lies beside its one module; importlib.metadata would cost megabytes.
+    try:
+        names = os.listdir(os.path.dirname(path))
+    except OSError:
+        return ""
+    start, end = "nvidia_ml_py-", ".dist-info"
+    return next((name[len(start) : -len(end)] for name in names if name.startswith(start) and name.endswith(end)), "")
+
+
+def _initialise(api: Any) -> None:
+    try:
+        api.nvmlInit()
+    except api.NVMLError as error:
+        code = getattr(error, "value", 999)
+        if code == _LIBRARY_NOT_FOUND:
+            raise Unavailable("no_library", "the driver's library libnvidia-ml.so.1 is not to be found") from error
+        if code == _MISMATCH:
+            raise Unavailable(
+                "mismatch", "the driver's library and its kernel module are of different versions (NVML error 18)"
+            ) from error
+        raise Unavailable("failed", f"nvmlInit: {error} (NVML error {code})") from error
+
+
+def _library_path() -> str:
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+            return next((line.split(maxsplit=5)[5].strip() for line in maps if "libnvidia-ml.so" in line), "")
+    except OSError:
+        return ""
+
+
+def _take_output() -> Send:
+    """Keep standard output for the protocol alone; what a library prints goes to standard error."""
+    fd = os.dup(1)
+    os.dup2(2, 1)
+    lock = threading.Lock()
+
+    def send(message: dict[str, Any]) -> None:
+        line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        with lock:
+            try:
+                while line:
+                    line = line[os.write(fd, line) :]
+            except BrokenPipeError:
+                pass  # nobody listens any more; the end of standard input follows
+
+    return send
+
+
+def _serve(send: Send, lock_path: str, driver_path: str, patience_s: float) -> None:
+    lock = HostLock(lock_path)
+    try:
+        if not lock.acquire("driver", time.time()):
+            raise Unavailable("locked", "an earlier process of gpuwatch still talks to the driver")
+    except SourceError as error:
+        raise Unavailable("failed", str(error)) from error
+    if not os.path.exists(driver_path):
+        raise Unavailable("absent", f"no NVIDIA driver is loaded ({driver_path} does not exist)")
+    api, binding = _import_binding()
+    send({"hello": {"pid": os.getpid(), "binding": binding}})
+    driver = Driver(api, send, patience_s)
+    try:
+        for line in sys.stdin.buffer:
+            question = json.loads(line)
+            if question.get("op") == "sample":
+                driver.sample(int(question["id"]), bool(question.get("processes")))
+    finally:
+        driver.end()
+
+
+def _end_at_signal(number: int, frame: Optional[FrameType]) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SystemExit(0)
+
+
+def _die_of_bug(what: threading.ExceptHookArgs) -> None:
+    # A thread that ends silently would look like a GPU that hangs.
+    traceback.print_exception(what.exc_type, what.exc_value, what.exc_traceback)
+    os._exit(70)
+
+
+def main() -> int:
+    """Exit code 0 after an orderly end, whatever was told; 70 for a bug in here."""
+    lock_path, driver_path, patience_s = sys.argv[1:4]
+    send = _take_output()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C on a terminal is for the parent
+    signal.signal(signal.SIGTERM, _end_at_signal)
+    threading.excepthook = _die_of_bug
+    try:
+        _serve(send, lock_path, driver_path, float(patience_s))
+    except Unavailable as unavailable:
+        send({"id": 0, "done": unavailable.state, "reason": unavailable.reason})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

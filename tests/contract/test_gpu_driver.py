@@ -1,0 +1,276 @@
+"""protocols.GpuDriver: the simulated driver and the real client over a C library keep the same promises."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Callable, Optional, Union
+
+import pytest
+
+from gpuwatch.model.gpu import DriverState, GpuProcess, GpuReport
+from gpuwatch.model.instant import Instant
+from gpuwatch.model.metric import METRICS
+from gpuwatch.model.pci import canonical
+from gpuwatch.simulation.gpus import SimulatedGpus
+from gpuwatch.system.protocols import GpuDriver
+from tests.conftest import refuse
+from tests.fakes.nvml.bench import NvmlBench, alive, why_no_library
+
+GIB = 1024**3
+
+
+class HandClock:
+    """Moves when told to."""
+
+    def __init__(self) -> None:
+        self.second = 1000.0
+
+    def now(self) -> Instant:
+        return Instant("b" * 32, self.second, 1_800_000_000 + self.second)
+
+    def monotonic(self) -> float:
+        return self.second
+
+
+class SimulatedWorld:
+    """The driver of simulation/."""
+
+    name = "simulated"
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = HandClock()
+        self.gpus = SimulatedGpus(self.clock)
+        self.driver: GpuDriver = self.gpus
+
+    def wait(self, second: float) -> None:
+        self.clock.second += second
+
+    def heat(self, index: int, celsius: int) -> None:
+        self.gpus.heat(index, celsius)
+
+    def processes(self, index: int, of: list[GpuProcess]) -> None:
+        self.gpus.set_processes(index, of)
+
+    def lose(self, index: int) -> None:
+        self.gpus.lose(index)
+
+    def find(self, index: int) -> None:
+        self.gpus.find(index)
+
+    def unlist_last(self) -> None:
+        self.gpus.unlist(7)
+
+    def without_margins(self, index: int) -> None:
+        self.gpus.without_margins(index)
+
+    def silence(self, silent: bool) -> None:
+        self.gpus.silence(silent)
+
+    def fail(self, state: DriverState) -> None:
+        self.gpus.fail(state, "" if state is DriverState.OK else "as told")
+
+    def still_there(self) -> bool:
+        return not self.gpus.closed
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class NvmlWorld:
+    """The child, pynvml and the C library."""
+
+    name = "nvml"
+
+    def __init__(self, folder: Path) -> None:
+        refuse(why_no_library())
+        self.bench = NvmlBench(folder)
+        self.driver: GpuDriver = self.bench.client()
+
+    def wait(self, second: float) -> None:
+        time.sleep(min(second, 0.05))
+
+    def heat(self, index: int, celsius: int) -> None:
+        self.bench.scenario.heat(index, celsius)
+
+    def processes(self, index: int, of: list[GpuProcess]) -> None:
+        for kind in ("compute", "graphics", "mps"):
+            listed = [(process.pid, process.used_bytes) for process in of if process.kind == kind]
+            self.bench.scenario.processes(index, listed, kind)
+
+    def lose(self, index: int) -> None:
+        self.bench.scenario.lose(index)
+
+    def find(self, index: int) -> None:
+        self.bench.scenario.error(None, index=index)
+
+    def unlist_last(self) -> None:
+        self.bench.scenario.set("count", 7)
+
+    def without_margins(self, index: int) -> None:
+        for name in ("margin", "tlimits"):
+            self.bench.scenario.set(f"*.{name}", None)
+            self.bench.scenario.set(f"{index}.{name}", None)
+
+    def silence(self, silent: bool) -> None:
+        self.bench.scenario.hang(60 if silent else None, "nvmlDeviceGetPowerUsage")
+
+    def fail(self, state: DriverState) -> None:
+        if state is DriverState.ABSENT:
+            shutil.rmtree(self.bench.driver)
+        self.bench.scenario.error(18 if state is DriverState.MISMATCH else None, "nvmlInit")
+        # A driver that runs does not change; what the next start finds is asked of a fresh client.
+        self.driver.close(5.0)
+        self.driver = self.bench.client()
+
+    def still_there(self) -> bool:
+        return any(alive(pid) for pid in self.bench.pids)
+
+    def close(self) -> None:
+        self.bench.close()
+
+
+World = Union[SimulatedWorld, NvmlWorld]
+
+
+@pytest.fixture(params=[SimulatedWorld, NvmlWorld], ids=lambda kind: kind.name)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    world: World = request.param(tmp_path)
+    yield world
+    world.close()
+
+
+def ask(world: World, wanted: Callable[[GpuReport], bool], with_processes: bool = False) -> GpuReport:
+    """Sample until a report is as wanted."""
+    deadline = time.monotonic() + 20
+    while True:
+        report = world.driver.sample(with_processes, False, 0.3)
+        if wanted(report):
+            return report
+        assert time.monotonic() < deadline, f"never so: {report}"
+        world.wait(0.5)
+
+
+def ok(report: GpuReport) -> bool:
+    return report.state is DriverState.OK and report.taken is not None
+
+
+def reading(report: GpuReport, index: int, metric: str) -> Optional[float]:
+    return report.samples[index].readings[metric].value
+
+
+def test_a_healthy_host(world: World) -> None:
+    report = ask(world, ok)
+    assert [sample.index for sample in report.samples] == list(range(8))
+    assert len({sample.uuid for sample in report.samples}) == 8
+    assert report.driver_version == "580.65.06"
+    assert (report.reason, report.stuck_since, report.stuck_pids) == ("", None, ())
+    for sample in report.samples:
+        assert sample.uuid.startswith("GPU-")
+        assert sample.pci == canonical(sample.pci)
+        assert sample.name == "NVIDIA H100 80GB HBM3"
+        assert (sample.lost, sample.processes) == (None, None)
+        assert sample.sources["gpu.memory_used"] == "v2"
+        assert sample.readings["gpu.fan"].unsupported
+        gpu_metrics = {name for name, metric in METRICS.items() if metric.scope == "gpu"} - {"gpu.lost"}
+        assert set(sample.readings) == gpu_metrics
+        assert [name for name, each in sample.readings.items() if each.failed] == []
+
+
+def test_margins_follow_the_temperature(world: World) -> None:
+    world.heat(3, 91)
+    report = ask(world, lambda report: ok(report) and reading(report, 3, "gpu.temperature") == 91)
+    assert reading(report, 3, "gpu.slowdown_margin") == -2
+    assert reading(report, 3, "gpu.shutdown_margin") == 4
+    assert (reading(report, 2, "gpu.slowdown_margin") or 0) > 20
+
+
+def test_each_sample_is_newer(world: World) -> None:
+    first = ask(world, ok)
+    world.wait(1.0)
+    second = ask(world, ok)
+    assert first.taken is not None
+    assert second.taken is not None
+    assert (second.taken.since(first.taken) or 0) > 0
+
+
+def test_processes_come_when_asked_for(world: World) -> None:
+    listed = [GpuProcess(41872, "compute", 60 * GIB), GpuProcess(77, "graphics", None), GpuProcess(88, "mps", GIB)]
+    world.processes(2, listed)
+    report = ask(world, ok, with_processes=True)
+    processes = report.samples[2].processes
+    assert processes is not None
+    assert list(processes.processes) == listed
+    assert report.samples[1].processes is not None
+    assert report.samples[1].processes.processes == ()
+    world.wait(1.0)
+    assert ask(world, ok).samples[2].processes is None
+
+
+def test_a_lost_gpu_does_not_disturb_the_others(world: World) -> None:
+    """N10."""
+    before = ask(world, ok)
+    world.lose(5)
+    report = ask(world, lambda report: ok(report) and report.samples[5].lost is not None)
+    lost = report.samples[5]
+    assert (lost.uuid, lost.index, lost.readings) == (before.samples[5].uuid, 5, {})
+    assert "15" in (lost.lost or "")
+    assert all(sample.readings["gpu.temperature"].value for sample in report.samples if sample is not lost)
+    world.find(5)
+    ask(world, lambda report: ok(report) and report.samples[5].lost is None)
+
+
+def test_a_gpu_that_is_listed_no_longer_is_lost(world: World) -> None:
+    """N10: a UUID that is gone."""
+    before = ask(world, ok)
+    world.unlist_last()
+    report = ask(world, lambda report: ok(report) and report.samples[-1].lost is not None)
+    assert report.samples[-1].uuid == before.samples[7].uuid
+    assert "not listed" in (report.samples[-1].lost or "")
+    assert [sample.lost for sample in report.samples[:7]] == [None] * 7
+
+
+def test_a_card_without_points_of_its_own(world: World) -> None:
+    world.without_margins(0)
+    report = ask(world, lambda report: ok(report) and report.samples[0].readings["gpu.slowdown_margin"].unsupported)
+    assert report.samples[0].readings["gpu.shutdown_margin"].unsupported
+    assert reading(report, 0, "gpu.temperature") is not None
+
+
+def test_a_silent_driver_is_noticed_and_its_return_too(world: World) -> None:
+    """N13: no call takes long, old samples keep their age, nothing is invented."""
+    before = ask(world, ok)
+    world.silence(True)
+    silent = ask(world, lambda report: report.state is DriverState.SILENT)
+    assert silent.stuck_since is not None
+    assert silent.stuck_pids == (silent.child_pid,)
+    assert silent.reason
+    assert silent.taken is not None
+    assert silent.taken.boottime_s <= silent.stuck_since.boottime_s
+    began = time.monotonic()
+    again = world.driver.sample(False, False, 5.0)
+    assert time.monotonic() - began < 1.0
+    assert (again.state, again.stuck_since, again.taken) == (silent.state, silent.stuck_since, silent.taken)
+    assert [sample.uuid for sample in again.samples] == [sample.uuid for sample in before.samples]
+    world.silence(False)
+    back = ask(world, ok)
+    assert back.taken is not None
+    assert (back.taken.since(silent.taken) or 0) > 0
+    assert (back.stuck_since, back.stuck_pids, back.reason) == (None, (), "")
+
+
+@pytest.mark.parametrize("state", [DriverState.ABSENT, DriverState.MISMATCH])
+def test_a_driver_that_can_not_be_used(world: World, state: DriverState) -> None:
+    world.fail(state)
+    report = ask(world, lambda report: report.state is state)
+    assert report.reason
+    assert report.taken is None
+    assert report.samples == ()
+
+
+def test_close_leaves_nothing(world: World) -> None:
+    ask(world, ok)
+    world.driver.close(5.0)
+    assert not world.still_there()

@@ -1,0 +1,1 @@
+"""What tests need of a machine: roots, a booted systemd, kernel lines."""

@@ -1,0 +1,67 @@
+"""Both languages say the same things, and there is a text for everything that may have to be said."""
+
+from __future__ import annotations
+
+import string
+
+import pytest
+
+from gpuwatch.actions.targets import CODES
+from gpuwatch.catalog.texts import LANGUAGES, TEXTS, text
+from gpuwatch.model import reason
+from gpuwatch.model.metric import METRICS
+
+# Progress, not an answer to "why not": these never end a sentence.
+PROGRESS = {
+    reason.PENDING,
+    reason.FIRED,
+    reason.CLEARED,
+    reason.HISTORY,
+    reason.PLANNED,
+    reason.PRESERVED,
+    reason.SENT,
+    reason.SENT_AGAIN,
+    reason.KILLED,
+    reason.GONE,
+    reason.VERIFIED,
+}
+ENDINGS = {reason.RULE_CHANGED, reason.REBOOTED}
+
+
+def names(template: str) -> list[str]:
+    return sorted(name for _, name, _, _ in string.Formatter().parse(template) if name)
+
+
+@pytest.mark.parametrize("key", sorted(TEXTS))
+def test_languages_agree(key: str) -> None:
+    entry = TEXTS[key]
+    assert len(entry) == len(LANGUAGES)
+    assert all(each.strip() for each in entry)
+    assert names(entry[0]) == names(entry[1])
+    assert all(name.isidentifier() for name in names(entry[0])), "no attribute or index access in a template"
+
+
+@pytest.mark.parametrize("metric", sorted(METRICS))
+def test_every_metric_has_a_name(metric: str) -> None:
+    assert f"metric.{metric}" in TEXTS
+
+
+@pytest.mark.parametrize(
+    "code", sorted({value for name, value in vars(reason).items() if name.isupper()} - PROGRESS - ENDINGS)
+)
+def test_every_reason_has_words(code: str) -> None:
+    assert f"reason.{code}" in TEXTS
+
+
+@pytest.mark.parametrize("code", sorted(CODES))
+def test_every_refusal_has_words(code: str) -> None:
+    assert f"reason.{code}" in TEXTS
+
+
+@pytest.mark.parametrize("code", sorted(ENDINGS))
+def test_every_early_end_has_words(code: str) -> None:
+    assert f"closed.{code}" in TEXTS
+
+
+def test_parameters_are_not_templates() -> None:
+    assert text("en", "title.rule", rule="{0.__class__}") == "rule {0.__class__}"
