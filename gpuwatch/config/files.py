@@ -26,19 +26,29 @@ def read_file(path: str, report: Report) -> Optional[bytes]:
     except OSError as error:
         report.error(place, "", f"can't be read: {(error.strerror or 'error').lower()}")
         return None
-    with os.fdopen(descriptor, "rb") as file:
-        facts = os.fstat(file.fileno())
-        if not stat.S_ISREG(facts.st_mode):
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
             report.error(place, "", "is not a regular file")
-            return None
-        if facts.st_mode & stat.S_IWOTH:
+        elif mode & stat.S_IWOTH:
             report.error(place, "", "every user may write it; gpuwatch runs as root and won't believe it (chmod o-w)")
-            return None
-        try:
-            return file.read(MAX_BYTES + 1)
-        except OSError as error:
-            report.error(place, "", f"can't be read: {(error.strerror or 'error').lower()}")
-            return None
+        else:
+            return _read(descriptor)
+    except OSError as error:
+        report.error(place, "", f"can't be read: {(error.strerror or 'error').lower()}")
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def _read(descriptor: int) -> bytes:
+    data = b""
+    while len(data) <= MAX_BYTES:
+        more = os.read(descriptor, MAX_BYTES + 1 - len(data))
+        if not more:
+            break
+        data += more
+    return data
 
 
 def drop_ins(directory: str, report: Report) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from gpuwatch.config.report import Place, Report, did_you_mean, quoted
 Schema = dict[str, Any]  # a JSON Schema, or a part of one
 
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"(?:\d{1,9}(?:\.\d{1,6})?(?:ms|[smhd]))+")
+_DURATION = re.compile(r"(?:\d{1,12}(?:\.\d{1,6})?(?:ms|[smhd]))+")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd])")
 _NUMBER = re.compile(r"[+-]?\d{1,18}(?:\.\d{1,9})?")
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?)\s?(KiB|MiB|GiB|TiB|B)?")

@@ -14,25 +14,25 @@ from typing import Any
 REMOVED = "[removed]"
 _DEEPEST = 50
 
-_NAME = r"(?:[A-Za-z0-9_.-]*(?:key|token|secret|passw(?:or)?d|passphrase|pwd|credentials?|signature|cookie)|sign)"
+_NAME = r"(?:key|token|secret|passw(?:or)?d|passphrase|pwd|credentials?|signature|cookie|(?<![A-Za-z0-9])sign)"
+# Each alternative starts at something rare and looks at most once at what follows: no text takes long.
 _SECRET = re.compile(
     r"(?P<block>-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z))"
     r"|(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,30}://)[^\s/@\"'<>]+@"
     r"|(?P<header>\b(?:proxy-)?authorization\b[\"']?\s*[:=]\s*[\"']?(?:(?:basic|bearer|digest|token)\s+)?)[^\s\"',;]+"
     r"|(?P<bearer>\b(?:bearer|basic)\s+)[A-Za-z0-9+/=._~-]{12,}"
-    r"|(?P<hook>/(?:services|hook|webhooks|bot)/)[A-Za-z0-9_:/-]{16,}"
-    r"|(?P<named>(?<![A-Za-z0-9])" + _NAME + r"(?:[\"']?\s*[:=]\s*|%3[Dd]))"
-    r"(?:\"[^\"\n]*\"?|'[^'\n]*'?|[^\s\"'&,;]+)"
-    r"|(?P<option>(?<!\S)--?" + _NAME + r"\s+)(?!-)(?:\"[^\"\n]*\"?|'[^'\n]*'?|\S+)"
+    r"|(?P<hook>/(?:services|hook|webhooks|bot)/|/bot(?=\d{6}))[A-Za-z0-9_:/-]{16,}"
+    r"|(?P<named>" + _NAME + r"(?:[\"']?\s*[:=]\s*|%3D))(?:\"[^\"\n]*\"?|'[^'\n]*'?|[^\s\"'&,;]+)"
+    r"|(?P<option>(?<!\S)--?[A-Za-z0-9_.-]{0,40}" + _NAME + r"\s+)(?!-)(?:\"[^\"\n]*\"?|'[^'\n]*'?|\S+)"
     r"|\b(?:AKIA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|hf_[A-Za-z0-9]{20,}"
-    r"|sk-[A-Za-z0-9_-]{16,}|xox[a-z]-[A-Za-z0-9-]{10,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*)",
+    r"|sk-[A-Za-z0-9_-]{16,}|xox[a-z]-[A-Za-z0-9-]{10,}|eyJ[\w-]{8,400}\.[\w-]{8,4000}\.[\w-]*)",
     re.IGNORECASE,
 )
-_SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
+_SECRET_NAME = re.compile(r"[\w.-]*" + _NAME, re.IGNORECASE)
 # Every alternative needs one of these: most text has none, and is done with one fast search.
 _HINT = re.compile(
     r"key|token|secret|passw|passph|pwd|credential|sign|cookie|authorization|bearer|basic|://|PRIVATE"
-    r"|/(?:services|hook|webhooks|bot)/|AKIA|gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox|eyJ",
+    r"|/(?:services|hook|webhooks|bot)/|/bot\d|AKIA|gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox|eyJ",
     re.IGNORECASE,
 )
 

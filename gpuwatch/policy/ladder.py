@@ -16,6 +16,7 @@ from gpuwatch.model.wish import Wish
 from gpuwatch.policy.state import Alert
 from gpuwatch.policy.victims import Candidate, candidates, obstacle
 
+SAME_MOMENT_S = 60.0
 MOST_WITHDRAWN = 3  # a target that keeps slipping away ends its rung
 
 
@@ -65,10 +66,20 @@ def _rung(action: str, alert: Alert, rule: Rule, situation: Situation) -> Rung:
         intent for intent in situation.intents if intent.rung[:4] == (alert.incident, rule.name, alert.step, action)
     ]
     if action == "snapshot":
-        if any(intent.state in FINAL for intent in mine):
+        if any(intent.state in FINAL for intent in mine) or _has_bundle(alert, situation):
             return Rung(ended=True)
         return Rung(wish=_snapshot(alert, rule))
     return _stop(mine, alert, rule, situation)
+
+
+def _has_bundle(alert: Alert, situation: Situation) -> bool:
+    """Many rules see one trouble (an Xid 79, a lost card): one bundle of these moments is enough."""
+    for intent in situation.intents:
+        if intent.incident == alert.incident and intent.rule != alert.rule:
+            age = situation.now.since(intent.created)
+            if age is not None and age < SAME_MOMENT_S and intent.state not in (IntentState.REFUSED, IntentState.WITHDRAWN):
+                return True
+    return False
 
 
 def _snapshot(alert: Alert, rule: Rule) -> Wish:

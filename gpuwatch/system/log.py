@@ -46,3 +46,10 @@ def open_log() -> Union[JournalLog, StderrLog]:
         except ImportError:
             return StderrLog()
     return StderrLog()
+
+
+class NullLog:
+    """Says nothing: for the demo, which shows what happens itself."""
+
+    def write(self, priority: int, message: str, fields: Optional[Mapping[str, str]] = None) -> None:
+        """See protocols.Log."""

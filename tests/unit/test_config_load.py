@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -18,7 +19,7 @@ from gpuwatch.config.kinds import duration_s, duration_text
 from gpuwatch.config.load import load
 from gpuwatch.config.root import root_table
 from gpuwatch.config.table import walk
-from gpuwatch.model.errors import ConfigError
+from gpuwatch.model.errors import ConfigError, Problem
 from gpuwatch.model.rule import Clear, EventMatch, Rule, Severity, Step, Threshold
 from gpuwatch.model.settings import Budget, Channel, KeySource, Mode, Settings, StopSettings, Workload
 from tests.unit.config_files import loaded, problems, write
@@ -101,14 +102,14 @@ def test_every_setting_arrives(tmp_path: Path) -> None:
             for_s=3600.0,
             clear=Clear(Threshold(below=60 * 1024.0**3), 60.0),
             ladder=(Step(("snapshot",)), Step(("stop",), 60.0)),
-            origin=f"{path}:15",
+            origin=f"{path}:16",
         ),
         Rule(
             name="bridge",
             severity=Severity.CRITICAL,
             event=EventMatch("xid", (74, 79), ("link",), True),
             quiet_for_s=None,
-            origin=f"{path}:21",
+            origin=f"{path}:22",
         ),
     )
 
@@ -227,7 +228,7 @@ def test_a_directory_and_a_loop_are_problems(tmp_path: Path) -> None:
         ("mode: observe\n".encode("utf-16"), "1:1: byte 0xff is not UTF-8; save the file as UTF-8"),
         (b"mode: observe\nhost: a\x00b\n", "2:8: the control character U+0000 can't stand in a configuration"),
         (b"#" * (1024 * 1024 + 1), "1:1: is larger than 1024 KiB"),
-        (b"a: [" + b"[]," * 300_000 + b"]", "1:59998: holds more than 20000 values (aliases count each time)"),
+        (b"a: [" + b"[]," * 300_000 + b"]", "1:59996: holds more than 20000 values (aliases count each time)"),
     ],
 )
 def test_bytes_that_are_no_configuration(tmp_path: Path, data: bytes, expected: str) -> None:
@@ -241,7 +242,8 @@ def test_a_byte_order_mark_and_windows_line_ends_are_fine(tmp_path: Path) -> Non
 
 
 def test_aliases_can_be_used_and_can_not_explode(tmp_path: Path) -> None:
-    text = "workloads:\n  - {name: a, units: [a.service], stop: &s {grace: 5s}}\n  - {name: b, units: [b.service], stop: *s}\n"
+    text = "workloads:\n  - {name: a, units: [a.service], stop: &s {grace: 5s}}\n"
+    text += "  - {name: b, units: [b.service], stop: *s}\n"
     assert {one.stop.grace_s for one in loaded(tmp_path, text).settings.workloads} == {5.0}
     bomb = "labels:\n  a: &a [" + "x, " * 9 + "]\n"
     bomb += "".join(f"  {chr(98 + n)}: &{chr(98 + n)} [{', '.join(['*' + chr(97 + n)] * 9)}]\n" for n in range(12))
@@ -360,7 +362,7 @@ def test_what_is_no_duration(text: str) -> None:
     assert duration_s(text) is None
 
 
-@given(st.integers(min_value=0, max_value=10**10))
+@given(st.integers(min_value=0, max_value=366 * 86_400_000))
 def test_a_shown_duration_is_the_same_duration(milliseconds: int) -> None:
     seconds = duration_s(duration_text(milliseconds / 1000))
     assert seconds is not None
@@ -442,11 +444,14 @@ def test_no_text_makes_it_raise_anything_but_problems(tmp_path: Path, pieces: li
     text = "".join(pieces).encode("utf-8", "surrogatepass")
     path = tmp_path / "gpuwatch.yaml"
     path.write_bytes(text)
+    assert all(one.file and one.line >= 1 and one.column >= 1 and one.text for one in _outcome(str(path)))
+
+
+def _outcome(path: str) -> tuple[Problem, ...]:
     try:
-        load(str(path), channel_types())
+        return load(path, channel_types(), defaults=b"").warnings
     except ConfigError as error:
-        assert error.problems
-        assert all(one.file and one.line >= 1 and one.column >= 1 and one.text for one in error.problems)
+        return error.problems or (Problem("", 0, 0, ""),)  # an error without a problem fails the test
 
 
 _SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-5, 200).map(str), _WORDS, st.text(max_size=5))
@@ -461,11 +466,6 @@ _TREES = st.recursive(
 @profile(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tree=st.dictionaries(st.sampled_from(_NAMES), _TREES, max_size=5))
 def test_no_structure_makes_it_raise_anything_but_problems(tmp_path: Path, tree: dict[str, object]) -> None:
-    import json
-
     path = tmp_path / "gpuwatch.yaml"
     path.write_text(json.dumps(tree), encoding="utf-8")
-    try:
-        load(str(path), channel_types())
-    except ConfigError as error:
-        assert error.problems
+    assert all(one.text for one in _outcome(str(path)))

@@ -308,7 +308,7 @@ def test_secrets_are_never_written(tmp_path: Path) -> None:
         host="gpu-07",
         version="0.1.0",
         trigger={"reason": f"curl https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key={secret}"},
-        samples={"gpus": {}, "note": f"token={secret}"},
+        samples={"gpus": {}, "note": f"token={secret}", "api_key": secret},
         events=(
             Event(
                 "xid", NOW, NOW, "journal", {"name": f"--password={secret}"}, None, f"Authorization: Bearer {secret}"

@@ -162,7 +162,7 @@ def judge(status: int, body: bytes) -> Verdict:
     try:
         answer = json.loads(body)
         code = answer["errcode"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return Verdict(False, "HTTP 200, no errcode", "the answer is not that of a WeCom robot", retryable=True)
     if isinstance(code, bool) or not isinstance(code, int):
         return Verdict(False, "HTTP 200, no errcode", "the answer is not that of a WeCom robot", retryable=True)

@@ -21,7 +21,7 @@ _LOST = {
     RESET_REQUIRED: "the driver wants it reset (NVML error 16, reset required)",
 }
 # What a binding that does not fit its library, or text that is no text, may raise (N1, N2).
-_FOREIGN = (ValueError, TypeError, AttributeError, KeyError, OverflowError, OSError, ctypes.ArgumentError)
+FOREIGN = (ValueError, TypeError, AttributeError, KeyError, OverflowError, OSError, ctypes.ArgumentError)
 
 _HW_THERMAL_SLOWDOWN = 0x40  # nvmlClocksEventReasonHwThermalSlowdown
 _SM_CLOCK = 1  # NVML_CLOCK_SM
@@ -59,7 +59,7 @@ class Calls:
             return function(*arguments, **options)
         except self.api.NVMLError as error:
             self._translate(known_as, error)
-        except _FOREIGN as error:
+        except FOREIGN as error:
             raise Trouble(f"{name}: {type(error).__name__}: {error}") from error
 
     def _translate(self, name: str, error: Any) -> None:
@@ -237,7 +237,7 @@ class Card:
                     return ProcessList(problem="unsupported")
             except Trouble as trouble:
                 return ProcessList(problem=str(trouble))
-            except _FOREIGN as error:
+            except FOREIGN as error:
                 return ProcessList(problem=f"{call}: {type(error).__name__}: {error}")
         return ProcessList(tuple(found))
 
@@ -255,7 +255,7 @@ def _attempt_any(call: Callable[[], Any]) -> Any:
         return UNSUPPORTED
     except Trouble as trouble:
         return failed(str(trouble))
-    except _FOREIGN as error:
+    except FOREIGN as error:
         return failed(f"{type(error).__name__}: {error}")
 
 

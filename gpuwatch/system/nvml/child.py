@@ -33,7 +33,7 @@ from typing import Any, Optional
 
 from gpuwatch.model.errors import SourceError
 from gpuwatch.system.lock import HostLock
-from gpuwatch.system.nvml.card import Calls, Card, Lost, Trouble, Unsupported
+from gpuwatch.system.nvml.card import FOREIGN, Calls, Card, Lost, Trouble, Unsupported
 from gpuwatch.system.nvml.wire import to_wire
 
 # What nvmlInit may answer, as states of the client's (model/gpu.py).
@@ -149,7 +149,7 @@ def _import_binding() -> tuple[Any, str]:
     """pynvml, and what it is: some hosts carry an old third-party module of that name (N1)."""
     try:
         import pynvml
-    except (ImportError, SyntaxError) as error:
+    except (ImportError, SyntaxError, *FOREIGN) as error:
         raise Unavailable("failed", f"the Python module pynvml (nvidia-ml-py) can't be used: {error}") from error
     path = os.path.abspath(pynvml.__file__ or "")
     version = str(getattr(pynvml, "__version__", "")) or _version_beside(path)

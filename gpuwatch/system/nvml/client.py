@@ -20,7 +20,6 @@ from gpuwatch.system.protocols import Clock
 MODULE = "gpuwatch.system.nvml.child"
 DRIVER_PATH = "/proc/driver/nvidia"
 
-_BACK_OFF_S = (1.0, 60.0)  # first and longest pause before another child
 _SETTLED_S = 60.0  # a child that lived this long was a good one: the pauses begin anew
 _STATES = {
     "absent": DriverState.ABSENT,
@@ -37,13 +36,16 @@ _SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 class Patience:
     """Seconds. A child may take `start_s` to say hello; a question is late after `silent_s`; a child that
     is silent is asked to end after `end_s` and killed `kill_s` later. `gpu_s`: how long the child waits for
-    one GPU before it gives the others."""
+    one GPU before it gives the others. Before another child there is a pause, `pause_s` at first, doubled each
+    time up to `longest_pause_s`."""
 
     start_s: float = 10.0
     silent_s: float = 3.0
     end_s: float = 120.0
     kill_s: float = 60.0
     gpu_s: float = 2.0
+    pause_s: float = 1.0
+    longest_pause_s: float = 60.0
 
 
 @dataclass
@@ -206,8 +208,8 @@ class NvmlClient:
         self._back_off()
 
     def _back_off(self) -> None:
-        first, longest = _BACK_OFF_S
-        self._next_start = self._clock.monotonic() + min(longest, first * 2.0**self._failures)
+        pause_s = min(self._patience.longest_pause_s, self._patience.pause_s * 2.0**self._failures)
+        self._next_start = self._clock.monotonic() + pause_s
         self._failures = min(self._failures + 1, 10)
 
     def _ending(self) -> bool:

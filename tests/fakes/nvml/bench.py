@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Callable, Optional
 
@@ -20,7 +20,7 @@ from tests.fakes.nvml.scenario import Scenario
 
 SOURCE = Path(__file__).with_name("fakenvml.c")
 LIBRARY = SOURCE.parent / "build" / "libnvidia-ml.so.1"
-QUICK = Patience(start_s=10.0, silent_s=0.6, end_s=60.0, kill_s=60.0, gpu_s=0.3)
+QUICK = Patience(start_s=10.0, silent_s=0.6, end_s=60.0, kill_s=60.0, gpu_s=0.3, pause_s=0.2)
 
 
 def why_no_library() -> str:
@@ -123,8 +123,3 @@ def _is_ours(pid: int) -> bool:
 def number(report: GpuReport, index: int, metric: str) -> Optional[float]:
     """The value of a GPU's reading, None when it has none."""
     return report.samples[index].readings[metric].value
-
-
-def environment_without(environment: Mapping[str, str], name: str) -> dict[str, str]:
-    """A copy that lacks one variable."""
-    return {key: text for key, text in environment.items() if key != name}

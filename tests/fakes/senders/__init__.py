@@ -1,0 +1,1 @@
+"""Senders that misbehave, to be run by the courier instead of the real one."""

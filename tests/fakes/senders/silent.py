@@ -1,0 +1,6 @@
+"""Reads and never answers."""
+
+import sys
+
+for _line in sys.stdin:
+    pass
