@@ -90,6 +90,7 @@ class Cycle:
         self.ring = Ring(settings.interval_s)
         self.events: list[Event] = []
         self._policy = _restore_policy(stored)
+        self._policy_document = stored.state.get("policy")
         self._incidents: dict[str, Incident] = dict(stored.incidents)
         self._intents: tuple[Intent, ...] = tuple(
             sorted(stored.intents.values(), key=lambda intent: (intent.incident, _running_number(intent)))
@@ -169,9 +170,10 @@ class Cycle:
         now: Instant,
     ) -> Committed:
         writes: list[Write] = []
-        policy, before = encode_policy(outcome.state), encode_policy(self._policy)
-        if policy != before:
+        policy = encode_policy(outcome.state)
+        if policy != self._policy_document:
             writes.append(Write("state", "policy", policy))
+            self._policy_document = policy
         for incident in outcome.changed:
             self._incidents[str(incident.number)] = incident
             writes.append(put("incidents", str(incident.number), incident))

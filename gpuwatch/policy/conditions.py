@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
+from functools import lru_cache
 from typing import Optional
 
 from gpuwatch.catalog import xid as xid_table
@@ -19,6 +20,7 @@ from gpuwatch.model.rule import EventMatch, Rule
 from gpuwatch.policy.state import MOST_PERIODS, Alert
 
 
+@lru_cache(maxsize=256)
 def rule_print(rule: Rule) -> str:
     """Twelve hex digits that change when anything about the rule changes, but for where it is written."""
     content = json.dumps(encode(replace(rule, origin="")), sort_keys=True)

@@ -9,7 +9,9 @@ from typing import Protocol
 from gpuwatch.model.instant import Instant
 from gpuwatch.simulation.systemd import SimulatedSystemd, SimulatedUnit
 from gpuwatch.system.protocols import Systemd
-from tests.lab.nspawn import Container
+from gpuwatch.system.systemctl import SystemctlFallback
+from gpuwatch.system.systemd import SystemdBus
+from tests.lab.nspawn import PATH, Container
 from tests.lab.waiting import wait_for
 
 STUBBORN_STOP_TIMEOUT_S = 1.5
@@ -129,3 +131,14 @@ class RealWorld:
             )
             self.container.sh(f"systemctl stop {names} 2>/dev/null || :; systemctl reset-failed")
         self._made.clear()
+
+
+def bus_of(container: Container) -> SystemdBus:
+    """Its systemd over its own system bus."""
+    return SystemdBus(container.bus_address, cgroup_root=f"{container.root}/sys/fs/cgroup")
+
+
+def systemctl_of(container: Container) -> SystemctlFallback:
+    """Its systemd through its own systemctl."""
+    enter = ("nsenter", "-t", str(container.leader), "-a", "--wdns=/", "--", "env", f"PATH={PATH}", "systemctl")
+    return SystemctlFallback(enter, cgroup_root=f"{container.root}/sys/fs/cgroup")

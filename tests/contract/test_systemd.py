@@ -8,19 +8,15 @@ from collections.abc import Iterator
 import pytest
 
 from gpuwatch.model.errors import ActionError, SourceError
-from gpuwatch.system.systemctl import SystemctlFallback
-from gpuwatch.system.systemd import SystemdBus
-from tests.contract.systemd_worlds import STUBBORN_STOP_TIMEOUT_S, RealWorld, SimulatedWorld, World
-from tests.lab.nspawn import PATH, Container
-
-
-def bus_of(container: Container) -> SystemdBus:
-    return SystemdBus(container.bus_address, cgroup_root=f"{container.root}/sys/fs/cgroup")
-
-
-def systemctl_of(container: Container) -> SystemctlFallback:
-    enter = ("nsenter", "-t", str(container.leader), "-a", "--wdns=/", "--", "env", f"PATH={PATH}", "systemctl")
-    return SystemctlFallback(enter, cgroup_root=f"{container.root}/sys/fs/cgroup")
+from tests.contract.systemd_worlds import (
+    STUBBORN_STOP_TIMEOUT_S,
+    RealWorld,
+    SimulatedWorld,
+    World,
+    bus_of,
+    systemctl_of,
+)
+from tests.lab.nspawn import Container
 
 
 @pytest.fixture(params=["simulated", "bus", "systemctl"])

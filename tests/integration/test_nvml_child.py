@@ -21,6 +21,7 @@ from tests.conftest import refuse
 from tests.fakes.nvml.bench import QUICK, NvmlBench, alive, sample_until, why_no_library
 from tests.lab.waiting import wait_for
 
+ROOT = Path(__file__).parents[2]
 IMPATIENT = Patience(start_s=10.0, silent_s=0.3, end_s=0.6, kill_s=0.6, gpu_s=0.2, pause_s=0.2)
 
 
@@ -224,7 +225,7 @@ class TestOrphan:
         bench.scenario.hang(60, "nvmlInit")
         parent = subprocess.Popen(
             [sys.executable, "-c", _PARENT, str(bench.lock), str(bench.driver)],
-            env={**bench.environment, "PYTHONPATH": os.getcwd()},
+            env={**bench.environment, "PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
         )
         assert parent.stdout is not None
@@ -267,12 +268,15 @@ class TestOrphan:
 
     def test_someone_else_with_the_lock_is_never_killed(self, bench: NvmlBench) -> None:
         other = subprocess.Popen(
-            [sys.executable, "-c", _OTHER_HOLDER, str(bench.lock)], stdout=subprocess.PIPE, stdin=subprocess.PIPE
+            [sys.executable, "-c", _OTHER_HOLDER, str(bench.lock)],
+            env={"PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stdin=subprocess.PIPE,
         )
         assert other.stdout is not None
         assert other.stdin is not None
         try:
-            other.stdout.readline()
+            assert other.stdout.readline() == b"True\n"
             client = bench.client(IMPATIENT)
             deadline = time.monotonic() + 2.5
             while time.monotonic() < deadline:
@@ -311,11 +315,9 @@ time.sleep(60)
 """
 
 _OTHER_HOLDER = """
-import fcntl, os, sys
-fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
-fcntl.flock(fd, fcntl.LOCK_EX)
-ticks = open("/proc/self/stat").read().rpartition(")")[2].split()[19]
-os.write(fd, ('{"pid": %d, "started_ticks": %s, "kind": "driver", "since_utc_s": 0}' % (os.getpid(), ticks)).encode())
-print("locked", flush=True)
+import sys
+from gpuwatch.system.lock import HostLock
+lock = HostLock(sys.argv[1])
+print(lock.acquire("driver", 0.0), flush=True)
 sys.stdin.read()
 """

@@ -16,8 +16,7 @@ from gpuwatch.model.errors import ActionError, SourceError
 from gpuwatch.system.systemctl import SystemctlFallback
 from gpuwatch.system.systemd import FailoverSystemd, NoAnswer, SystemdBus, Unreachable
 from tests.conftest import refuse
-from tests.contract.systemd_worlds import RealWorld
-from tests.contract.test_systemd import bus_of, systemctl_of
+from tests.contract.systemd_worlds import RealWorld, bus_of, systemctl_of
 from tests.lab.nspawn import Container
 from tests.lab.refusal import why_no_booted_systemd
 from tests.lab.roots import ready_root

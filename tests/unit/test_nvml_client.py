@@ -1,0 +1,315 @@
+"""The NVML client's patience by the book (3 s, 120 s, 60 s more), over a child made by hand."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+
+from gpuwatch.model.gpu import DriverState, GpuReport, GpuSample
+from gpuwatch.model.instant import Instant
+from gpuwatch.model.reading import value
+from gpuwatch.system.nvml.client import NvmlClient
+from gpuwatch.system.nvml.wire import to_wire
+
+HELLO = {"hello": {"pid": 1, "binding": "pynvml 1"}}
+
+
+class HandClock:
+    """Moves when told to."""
+
+    def __init__(self) -> None:
+        self.second = 5000.0
+
+    def now(self) -> Instant:
+        return Instant("b", self.second, self.second)
+
+    def monotonic(self) -> float:
+        return self.second
+
+
+class HandChild:
+    """Says what it is told to say."""
+
+    def __init__(self, pid: int) -> None:
+        self.broken = ""
+        self.pid, self.fd, self.end = pid, 9, "signal 9"
+        self.asked: list[Mapping[str, Any]] = []
+        self.says: list[dict[str, Any]] = []
+        self.answers = True
+        self.hung_up = False
+        self.signals: list[int] = []
+        self.slow_to_die = False
+
+    def alive(self) -> bool:
+        return not self.broken
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        self.asked.append(message)
+        if self.answers:
+            self.answer()
+
+    def answer(self, unanswered: Sequence[int] = (), of: int = 2) -> None:
+        number = self.asked[-1]["id"]
+        for index in range(of):
+            if index not in unanswered:
+                sample = GpuSample(f"GPU-{index}", index, "H100", f"0000:0{index}:00.0", {"gpu.temperature": value(40)})
+                self.says.append({"id": number, "gpu": to_wire(sample)})
+        self.says.append({"id": number, "done": "ok", "driver": "580", "library": "/l", "unanswered": list(unanswered)})
+
+    def receive(self) -> list[dict[str, Any]]:
+        said, self.says = self.says, []
+        return said
+
+    def wait_readable(self, timeout_s: float) -> bool:
+        return False
+
+    def hang_up(self) -> None:
+        self.hung_up = True
+
+    def signal(self, number: signal.Signals) -> None:
+        self.signals.append(int(number))
+        if number == signal.SIGKILL and not self.slow_to_die:
+            self.broken = "ended"
+
+    def reap(self, wait_s: float) -> bool:
+        return not self.alive()
+
+    def release(self) -> None:
+        """Nothing to close."""
+
+
+class Bench:
+    def __init__(self, folder: Path) -> None:
+        self.clock = HandClock()
+        self.children: list[HandChild] = []
+        self.silent_from_the_start = False
+        self.dies_at_once = False
+        self.client = NvmlClient(self.clock, str(folder / "lock"), str(folder), self.spawn)
+
+    def spawn(self, arguments: Sequence[str]) -> HandChild:
+        child = HandChild(100 + len(self.children))
+        child.says.append(dict(HELLO))
+        child.answers = not (self.silent_from_the_start or self.dies_at_once)
+        child.broken = "ended" if self.dies_at_once else ""
+        self.children.append(child)
+        return child
+
+    @property
+    def child(self) -> HandChild:
+        return self.children[-1]
+
+    def after(self, second: float, spare_child: bool = False, with_processes: bool = False) -> GpuReport:
+        """Let time pass, then one sample."""
+        self.clock.second += second
+        return self.client.sample(with_processes, spare_child, 0.4)
+
+    def cycles(self, until_s: float, spare_child: bool = False) -> GpuReport:
+        """A sample a second."""
+        report: Optional[GpuReport] = None
+        end = self.clock.second + until_s
+        while self.clock.second < end:
+            report = self.after(1.0, spare_child)
+        assert report is not None
+        return report
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_silence_begins_after_three_seconds(bench: Bench) -> None:
+    good = bench.after(0)
+    assert good.state is DriverState.OK
+    bench.child.answers = False
+    asked_at = bench.after(1).taken
+    bench.clock.second += 1
+    assert bench.after(1.9).state is DriverState.OK
+    silent = bench.after(0.2)
+    assert silent.state is DriverState.SILENT
+    assert silent.stuck_since is not None
+    assert silent.stuck_since.boottime_s == 5001
+    assert asked_at == good.taken == silent.taken
+    assert len(bench.child.asked) == 2  # not asked again while it owes an answer
+
+
+def test_asked_to_end_after_two_minutes_killed_one_later(bench: Bench) -> None:
+    bench.after(0)
+    bench.child.answers = False
+    bench.after(1)
+    bench.cycles(119)
+    assert (bench.child.hung_up, bench.child.signals) == (False, [])
+    bench.cycles(3)
+    assert (bench.child.hung_up, bench.child.signals) == (True, [signal.SIGTERM])
+    bench.cycles(58)
+    assert bench.child.signals == [signal.SIGTERM]
+    bench.cycles(4)
+    assert bench.children[0].signals == [signal.SIGTERM, signal.SIGKILL]
+    assert bench.after(2).state is DriverState.OK
+    assert len(bench.children) == 2
+
+
+def test_a_child_that_survives_sigkill_is_the_only_one(bench: Bench) -> None:
+    bench.silent_from_the_start = True
+    bench.after(0)
+    bench.child.slow_to_die = True
+    report = bench.cycles(3600)
+    assert bench.child.signals == [signal.SIGTERM, signal.SIGKILL]
+    assert len(bench.children) == 1
+    assert (report.state, report.stuck_pids) == (DriverState.SILENT, (100,))
+
+
+def test_spared_until_the_wake_is_over(bench: Bench) -> None:
+    bench.silent_from_the_start = True
+    bench.after(0)
+    bench.cycles(600, spare_child=True)
+    assert bench.child.signals == []
+    bench.cycles(2)
+    assert bench.child.signals == [signal.SIGTERM]
+    bench.cycles(300, spare_child=True)
+    assert bench.child.signals == [signal.SIGTERM]
+
+
+def test_the_next_child_has_its_own_two_minutes(bench: Bench) -> None:
+    bench.silent_from_the_start = True
+    bench.after(0)
+    bench.cycles(185)
+    report = bench.cycles(100)
+    assert len(bench.children) == 2
+    assert bench.child.signals == []
+    assert report.state is DriverState.SILENT
+    assert report.stuck_since is not None
+    assert report.stuck_since.boottime_s == 5000
+
+
+def test_pauses_between_children_double_up_to_a_minute(bench: Bench) -> None:
+    """N11: not 269 restarts."""
+    bench.dies_at_once = True
+    starts: list[float] = []
+    while bench.clock.second < 5000 + 400:
+        before = len(bench.children)
+        bench.after(0.5)
+        if len(bench.children) > before:
+            starts.append(bench.clock.second)
+    pauses = [round(later - earlier) for earlier, later in zip(starts, starts[1:])]
+    assert pauses[:7] == [1, 2, 4, 8, 16, 32, 60]
+    assert set(pauses[6:]) == {60}
+
+
+def test_pauses_begin_anew_after_a_child_that_lived(bench: Bench) -> None:
+    bench.dies_at_once = True
+    bench.cycles(40)
+    bench.dies_at_once = False
+    bench.cycles(150)
+    before = len(bench.children)
+    assert bench.child.alive()
+    bench.child.broken = "ended"
+    assert bench.after(1).state is DriverState.FAILED
+    assert bench.after(1.1).state is DriverState.OK
+    assert len(bench.children) == before + 1
+
+
+def test_a_late_answer_is_not_taken_as_new(bench: Bench) -> None:
+    good = bench.after(0)
+    bench.child.answers = False
+    bench.after(1)
+    silent = bench.after(10)
+    assert silent.state is DriverState.SILENT
+    bench.child.answer()
+    assert bench.after(1).taken == good.taken  # that one is discarded, and it is asked anew
+    assert len(bench.child.asked) == 3
+    bench.child.answer()
+    assert bench.after(0.5).state is DriverState.OK
+
+
+def test_process_lists_are_not_lost_in_a_slow_answer(bench: Bench) -> None:
+    bench.after(0)
+    bench.child.answers = False
+    bench.after(1, with_processes=True)
+    bench.child.answer()
+    bench.after(1)
+    assert [question["processes"] for question in bench.child.asked] == [False, True, True]
+
+
+def test_a_gpu_that_hangs_alone_keeps_its_name_and_has_no_values(bench: Bench) -> None:
+    bench.after(0)
+    bench.child.answers = False
+    bench.after(1)
+    bench.child.answer(unanswered=[1])
+    report = bench.after(0)
+    assert (report.state, report.reason) == (DriverState.OK, "GPU 1 does not answer")
+    assert report.stuck_since is not None
+    assert [sample.uuid for sample in report.samples] == ["GPU-0", "GPU-1"]
+    assert report.samples[0].readings["gpu.temperature"].value == 40
+    assert report.samples[1].readings["gpu.temperature"].failed
+
+
+def test_gpus_that_all_hang_are_a_silent_driver(bench: Bench) -> None:
+    good = bench.after(0)
+    bench.child.answers = False
+    for _ in range(5):
+        bench.after(1)
+        bench.child.answer(unanswered=[0, 1])
+    report = bench.after(0.1)
+    assert (report.state, report.taken) == (DriverState.SILENT, good.taken)
+    assert report.stuck_since is not None
+    assert report.stuck_since.boottime_s == 5001
+    bench.cycles(130)
+    assert bench.child.signals == [signal.SIGTERM]
+
+
+def test_a_child_that_never_says_hello(bench: Bench) -> None:
+    bench.silent_from_the_start = True
+    bench.after(0)
+    bench.child.broken = "ended"
+    spawn = bench.client._spawn
+
+    def spawn_mute(arguments: Sequence[str]) -> HandChild:
+        child = spawn(arguments)
+        assert isinstance(child, HandChild)
+        child.says.clear()
+        return child
+
+    bench.client._spawn = spawn_mute
+    bench.after(2)
+    bench.after(2)
+    assert bench.cycles(9).state is not DriverState.SILENT
+    assert bench.cycles(3).state is DriverState.SILENT
+
+
+def test_nonsense_is_a_failed_driver(bench: Bench) -> None:
+    bench.after(0)
+    bench.child.says.append({"id": 2, "gpu": {"uuid": 1}})
+    bench.child.answers = False
+    bench.after(1)
+    bench.child.says.append({"id": 2, "gpu": {"uuid": 1}})
+    report = bench.after(0.1)
+    assert (report.state, bench.child.hung_up) == (DriverState.FAILED, True)
+
+
+def test_what_belongs_to_the_daemon_is_kept_from_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpuwatch.system.nvml import client
+
+    kept: dict[str, str] = {}
+
+    class Spy:
+        def __init__(self, module: str, arguments: Sequence[str], env: Mapping[str, str]) -> None:
+            kept.update(env)
+
+    monkeypatch.setattr(client, "JsonChild", Spy)
+    for name in (
+        "NOTIFY_SOCKET",
+        "WATCHDOG_USEC",
+        "CREDENTIALS_DIRECTORY",
+        "WECOM_KEY",
+        "API_TOKEN",
+        "LD_LIBRARY_PATH",
+    ):
+        monkeypatch.setenv(name, "/x")
+    client.spawn_child(())
+    assert "LD_LIBRARY_PATH" in kept
+    assert not {"NOTIFY_SOCKET", "WATCHDOG_USEC", "CREDENTIALS_DIRECTORY", "WECOM_KEY", "API_TOKEN"} & set(kept)
