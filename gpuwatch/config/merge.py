@@ -51,7 +51,7 @@ def _merge_named(
             entries[named.name] = one
         elif named.name in entries:
             entries[named.name] = Found(_turned_off(entries[named.name].value, one), one.place)
-        else:
+        elif not blind:
             meant = did_you_mean(named.name, entries)
             report.error(one.place, path, f"there is no {kind.noun} '{shown(named.name)}' to turn off{meant}")
     return tuple(entries.values())

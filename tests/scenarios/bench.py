@@ -52,7 +52,7 @@ class Bench:
     def __init__(self, folder: Path, config: str = CONFIG, clock: Optional[FakeClock] = None, **edges: Any) -> None:
         self.folder = folder
         self.clock = clock or FakeClock()
-        self.host = SimulatedHost(self.clock)
+        self.host: SimulatedHost = edges.pop("host", None) or SimulatedHost(self.clock)
         self.courier = edges.pop("courier", None) or FakeCourier()
         self.log = FakeLog()
         self.edges = edges
