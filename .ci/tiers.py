@@ -23,6 +23,7 @@ from typing import Callable
 HERE = Path(__file__).resolve().parent.parent
 MUST_RUN = bool(os.environ.get("GPUWATCH_TESTS_MUST_RUN"))
 PYTEST_FOUND_NOTHING = 5
+TIER_LIMIT_S = 1200
 OTHER_PYTHONS = ("3.9", "3.13")  # beside the one of .venv: the oldest supported and the newest known
 
 
@@ -56,7 +57,10 @@ def pytest_tier(name: str, python: str = sys.executable, side_by_side: bool = Fa
         report = Path(place) / "report.xml"
         argv = [python, "-m", "pytest", "-q", f"tests/{name}", f"--junitxml={report}", "-o", "junit_family=xunit2"]
         argv += ["-n", "2", "--dist", "loadfile"] if side_by_side else []
-        status = subprocess.run(argv, cwd=HERE, check=False).returncode
+        try:
+            status = subprocess.run(argv, cwd=HERE, check=False, timeout=TIER_LIMIT_S).returncode
+        except subprocess.TimeoutExpired:
+            return Outcome(failed=1, note=f"did not end within {TIER_LIMIT_S} s")
         if status not in (0, 1, PYTEST_FOUND_NOTHING) or not report.exists():
             return Outcome(failed=1, note=f"pytest ended with {status}")
         return _counted(ElementTree.parse(report))

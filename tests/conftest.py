@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Optional
 
 import pytest
 
@@ -16,6 +19,23 @@ from tests.lab.refusal import why_no_booted_systemd, why_no_command
 from tests.lab.roots import ready_root
 
 TREE = Path(__file__).resolve().parents[1]
+TEST_LIMIT_S = 120  # of one test; the slowest takes a quarter of it
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """A test that never ends fails with the place where it is."""
+
+    def give_up(number: int, frame: Optional[FrameType]) -> None:
+        pytest.fail(f"did not end within {TEST_LIMIT_S} s")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, TEST_LIMIT_S)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def refuse(why: str) -> None:

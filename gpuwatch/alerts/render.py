@@ -266,12 +266,11 @@ def _lasted(case: Case) -> str:
     end = incident.recovered or words.now
     seconds = end.since(start)
     lasted = words.duration(end.utc_s - start.utc_s if seconds is None else seconds)
-    line = words.say(
-        "when.lasted", duration=lasted, start=words.minute(start), end=words.minute(end), zone=words.zone_text(end)
-    )
+    first, last = words.span(start, end)
+    line = words.say("when.lasted", duration=lasted, start=first, end=last, zone=words.zone_text(end))
     worst = case.worst
     if topics.topic_of(case.facts) == "hot" and worst is not None:
-        line += words.say("when.peak", value=words.degrees(worst))
+        line += words.say("when.peak", value=words.temperature(worst))
     return line
 
 

@@ -121,7 +121,7 @@ def title(case: Case) -> str:
     if topic == "hot" and end:
         degrees = case.temperature or case.worst
         plain = outcome.urgent(case.told) and degrees is not None
-        return _join(case, case.words.degrees(degrees or 0) if plain else case.words.say("title.hot"), end)
+        return _join(case, case.words.temperature(degrees or 0) if plain else case.words.say("title.hot"), end)
     return _join(case, _event(case, topic), end)
 
 
@@ -153,7 +153,7 @@ def _event(case: Case, topic: str) -> str:
 
 def _heat_event(case: Case) -> str:
     words, value, degrees = case.words, case.number("value"), case.temperature
-    shown = "" if degrees is None else words.degrees(degrees)
+    shown = "" if degrees is None else words.temperature(degrees)
     if case.metric in ("gpu.slowdown_margin", "gpu.shutdown_margin") and value is not None:
         point = case.metric.split(".")[1].replace("_margin", "")
         if value > 0:
@@ -187,7 +187,7 @@ def back(case: Case) -> str:
         return (
             words.say("back.normal")
             if case.temperature is None
-            else words.say("back.hot", value=words.degrees(case.temperature))
+            else words.say("back.hot", value=words.temperature(case.temperature))
         )
     if topic in ("xid", "sxid"):
         return words.say(f"back.{topic}", xid=case.xid)
@@ -214,14 +214,14 @@ def when(case: Case) -> str:
     key = "when.since" if elapsed >= _PATIENCE_S else "when.now"
     said = words.say(key, time=time, duration=lasted)
     if topic == "hot" and case.worst is not None:
-        said += words.say("when.peak", value=words.degrees(case.worst))
+        said += words.say("when.peak", value=words.temperature(case.worst))
     return said
 
 
 def _heat_when(case: Case, time: str, elapsed: float) -> str:
     words, degrees = case.words, case.temperature
     assert degrees is not None
-    now, peak = words.degrees(degrees), words.degrees(case.worst or degrees)
+    now, peak = words.temperature(degrees), words.temperature(case.worst or degrees)
     if case.kind == "update" and now != peak:
         return words.say("when.value_peak", time=words.time(words.now), value=now, peak=peak) + _point(case)
     if elapsed >= _PATIENCE_S:
@@ -235,7 +235,7 @@ def _point(case: Case) -> str:
     if margin is None or degrees is None or case.metric not in ("gpu.slowdown_margin", "gpu.shutdown_margin"):
         return ""
     key = "when.slowdown" if case.metric == "gpu.slowdown_margin" else "when.shutdown"
-    return case.words.say(key, point=case.words.degrees(degrees + margin))
+    return case.words.say(key, point=case.words.temperature(degrees + margin))
 
 
 def meaning(case: Case) -> Optional[str]:

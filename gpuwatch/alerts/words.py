@@ -74,9 +74,13 @@ class Words:
         """92 C, or 92℃ in Chinese."""
         return f"{_digits(number)}℃" if self.language == "zh" else f"{_digits(number)} C"
 
+    def temperature(self, reading: float) -> str:
+        """A reading in whole degrees; limits keep their decimals (degrees)."""
+        return self.degrees(round(reading))
+
     def range(self, low: float, high: float) -> tuple[str, str]:
         """Two temperatures of which only the second carries the unit: 61-68 C."""
-        return _digits(low), self.degrees(high)
+        return f"{round(low)}", self.temperature(high)
 
     def duration(self, seconds: float) -> str:
         """45 s, 23 min, 1 h 5 min, 2 d 3 h."""
@@ -99,11 +103,16 @@ class Words:
             clock = f"{local.strftime('%m-%d')} {clock}"
         return f"{clock} {zone_name(local)}"
 
-    def minute(self, moment: Instant) -> str:
-        """13:47, without a zone; with the date when that is not today's."""
-        local = self._local(moment.utc_s)
-        today = local.date() == self._local(self.now.utc_s).date()
-        return local.strftime("%H:%M" if today else "%m-%d %H:%M")
+    def span(self, start: Instant, end: Instant) -> tuple[str, str]:
+        """13:47 and 14:05, without a zone; with seconds when it was short, with dates when not of today."""
+        long = end.utc_s - start.utc_s >= 120
+        today = self._local(self.now.utc_s).date()
+        shown = []
+        for moment in (start, end):
+            local = self._local(moment.utc_s)
+            clock = local.strftime("%H:%M" if long else "%H:%M:%S")
+            shown.append(clock if local.date() == today else f"{local.strftime('%m-%d')} {clock}")
+        return shown[0], shown[1]
 
     def zone_text(self, moment: Instant) -> str:
         """The zone of `moment`: CST, or +08:00 where it has no name."""

@@ -59,7 +59,7 @@ def judge_daemon(view: Mapping[str, Any], now_utc_s: float) -> tuple[str, str]:
     if view["alerts"]["refused"]:
         return "WARNING", f"messages are refused: {view['alerts']['refused']}"
     if view["journal"]["problem"]:
-        return "WARNING", f"the journal can't be read: {view['journal']['problem']}"
+        return "WARNING", view["journal"]["problem"]
     state = view["driver"]["state"]
     if state == "absent":
         return "OK", "no NVIDIA driver is loaded; journal and host are watched"

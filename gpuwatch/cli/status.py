@@ -91,7 +91,7 @@ def _gpus(gpus: list[Mapping[str, Any]]) -> str:
         rows.append(
             [
                 str(gpu["index"]),
-                str(gpu["name"])[:22],
+                _model(str(gpu["name"])),
                 _number(readings["gpu.temperature"], " C"),
                 _number(readings["gpu.slowdown_margin"], " C"),
                 _pair(readings["gpu.power"], readings["gpu.power_limit"], 1.0, " W", 0),
@@ -102,6 +102,11 @@ def _gpus(gpus: list[Mapping[str, Any]]) -> str:
         )
     header = ("#", "MODEL", "TEMP", "TO LIMIT", "POWER", "MEMORY", "UTIL", "STATE")
     return table(header, rows, right=(0, 2, 3, 4, 5, 6))
+
+
+def _model(name: str) -> str:
+    """The vendor is no news."""
+    return name.replace("NVIDIA ", "").replace("GeForce ", "")[:18]
 
 
 def _state(gpu: Mapping[str, Any]) -> str:
@@ -117,20 +122,33 @@ def _state(gpu: Mapping[str, Any]) -> str:
 
 
 def _processes(gpus: list[Mapping[str, Any]]) -> list[str]:
-    lines = []
+    """One line a process; one that is on several GPUs has their numbers in front."""
+    lines = [
+        safe(f"GPU {gpu['index']}  users unknown: {gpu['processes_unknown']}") for gpu in gpus if gpu["processes_unknown"]
+    ]
+    places: dict[tuple[str, str], list[int]] = {}
     for gpu in gpus:
-        if gpu["processes_unknown"]:
-            lines.append(safe(f"GPU {gpu['index']}  users unknown: {gpu['processes_unknown']}"))
         for process in gpu["processes"] or ():
             owner = process["unit"] or process["container"] or process["kind"]
             belongs = f" (workload {process['workload']})" if process["workload"] else ""
             used = "" if process["used_bytes"] is None else f"  {process['used_bytes'] / GIB:.1f} GiB"
-            lines.append(
-                safe(
-                    f"GPU {gpu['index']}  pid {process['pid']} {process['name']}  {owner}{belongs}  {process['user']}{used}"
-                )
-            )
+            who = f"pid {process['pid']} {process['name']}  {owner}{belongs}  {process['user']}"
+            places.setdefault((who, used), []).append(gpu["index"])
+    for (who, used), indexes in places.items():
+        each = " each" if used and len(indexes) > 1 else ""
+        lines.append(safe(f"GPU {_ranges(indexes)}  {who}{used}{each}"))
     return lines
+
+
+def _ranges(numbers: list[int]) -> str:
+    """0-3,5"""
+    parts: list[str] = []
+    start = numbers[0]
+    for here, after in zip(numbers, [*numbers[1:], -1]):
+        if after != here + 1:
+            parts.append(str(start) if start == here else f"{start}-{here}")
+            start = after
+    return ",".join(parts)
 
 
 def _incident(incident: Mapping[str, Any]) -> str:
@@ -142,7 +160,7 @@ def _incident(incident: Mapping[str, Any]) -> str:
 def _health(view: Mapping[str, Any]) -> str:
     journal, alerts, evidence = view["journal"], view["alerts"], view["evidence"]
     if journal["problem"]:
-        read = f"Journal: {journal['problem']}"
+        read = journal["problem"][:1].upper() + journal["problem"][1:]
     elif journal["read_utc_s"] is None:
         read = "Journal: not read yet"
     else:

@@ -123,7 +123,7 @@ class Turn:
             self._say(f"{path}: {error.strerror}")
 
     def _tell_problems(self, store: str, journal: str) -> None:
-        problems = "; ".join(filter(None, (store, journal and f"journal: {journal}")))
+        problems = "; ".join(filter(None, (store, journal)))
         if problems or self._said:
             self._say(problems)
 

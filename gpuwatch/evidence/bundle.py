@@ -23,17 +23,19 @@ _UNFINISHED = ".tmp-"
 class Bundles:
     """The evidence directory. What is there under its final name is whole; what is not is not there.
 
-    write() and prune() may block on a disk: call them where that is allowed (a Worker).
+    clean(), write() and prune() may block on a disk: call them where that is allowed (a Worker), one
+    at a time. has() and new_id() ask memory alone, so that a disk that hangs does not stop who asks.
     """
 
     def __init__(self, files: DurableFiles, root: str) -> None:
         self._files, self.root = files, root
         self._given: deque[str] = deque(maxlen=256)
+        self._durable: set[str] = set()
 
     def new_id(self, now: Instant, rule: str, subject: str) -> str:
         """E.g. 20261130T054532Z-gpu-critical-3d9a7c10: UTC, rule, 8 hex digits of a UUID or a name.
 
-        No two are equal, also within one second and after a restart.
+        No two are equal, also within one second, and after a restart once clean() was called.
         """
         base = bundle_id(now, rule, subject)
         found, number = base, 1
@@ -44,13 +46,14 @@ class Bundles:
         return found
 
     def has(self, bundle_id: str) -> bool:
-        """True when this bundle is durable. Holds for bundles of this process, and for those of
-        earlier ones once clean() was called."""
-        return valid_id(bundle_id) and os.path.isdir(os.path.join(self.root, bundle_id))
+        """True when this bundle is known to be durable: written by this process, or found by clean()."""
+        return bundle_id in self._durable
 
     def write(self, bundle_id: str, content: BundleContent) -> Manifest:
         """See write_bundle."""
-        return write_bundle(self._files, self.root, bundle_id, content)
+        manifest = write_bundle(self._files, self.root, bundle_id, content)
+        self._durable.add(bundle_id)
+        return manifest
 
     def clean(self) -> tuple[str, ...]:
         """To be called once at start: removes what an earlier process left unfinished and makes
@@ -61,6 +64,7 @@ class Bundles:
             for name in left:
                 self._files.remove_tree(os.path.join(self.root, name))
             self._files.sync_directory(self.root)
+            self._durable.update(name for name in os.listdir(self.root) if valid_id(name))
         except OSError as error:
             raise EvidenceError(f"can't clean {self.root}: {error.strerror}") from error
         return left
@@ -71,6 +75,7 @@ class Bundles:
         for old in spare:
             # Under another name first, so that a half removed one never looks like a damaged one.
             aside = os.path.join(self.root, _UNFINISHED + old)
+            self._durable.discard(old)
             try:
                 self._files.rename(os.path.join(self.root, old), aside)
                 self._files.remove_tree(aside)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any, Optional
 
-from gpuwatch.evidence.redact import redact, redact_tree
+from gpuwatch.evidence.redact import redact_tree
 from gpuwatch.model import codec
 from gpuwatch.model.event import Event, Scalar
 from gpuwatch.model.gpu import Attribution
@@ -56,29 +56,35 @@ def render(content: BundleContent) -> tuple[dict[str, bytes], int]:
     GPU processes come with what gpu.Owner has: no command line is ever among it.
     """
     parts: dict[str, Any] = {
-        "decision.json": content.decision,
-        "events.json": {"events": content.events},
-        "host.json": content.host_facts,
-        "processes.json": {"gpus": content.processes},
-        "unit.json": {"unit": content.unit},
+        "decision.json": codec.encode(content.decision),
+        "events.json": {"events": codec.encode(content.events)},
+        "host.json": codec.encode(content.host_facts),
+        "processes.json": {"gpus": codec.encode(content.processes)},
+        "samples.json": content.samples,  # JSON-able as it is: numbers by the hundred thousand
+        "unit.json": {"unit": codec.encode(content.unit)},
     }
     files: dict[str, bytes] = {}
     removed = 0
     for name, part in parts.items():
-        data, count = redact_tree(codec.encode(part))
-        files[name] = as_json({"schema": SCHEMA, **data})
+        data, count = redact_tree(part)
+        files[name] = as_lines({"schema": SCHEMA, **data})
         removed += count
-    # Numbers by the hundred thousand: looked at as one text first, value by value only if there is a need.
-    text, count = _compact(content.samples), 0
-    if redact(text)[1]:
-        samples, count = redact_tree(codec.encode(content.samples))
-        text = _compact(samples)
-    files["samples.json"] = text.encode()
-    return files, removed + count
+    return files, removed
 
 
-def _compact(data: Mapping[str, Any]) -> str:
-    return json.dumps({"schema": SCHEMA, **data}, separators=(",", ":"))
+def as_lines(data: Mapping[str, Any]) -> bytes:
+    """JSON with one line an entry, of lists one line an element: for grep and for people, and fast to write."""
+    lines = []
+    for key, entry in data.items():
+        if isinstance(entry, list) and entry and isinstance(entry[0], dict):
+            lines.append(f"{json.dumps(key)}:[\n" + ",\n".join(map(_compact, entry)) + "\n]")
+        else:
+            lines.append(f"{json.dumps(key)}:{_compact(entry)}")
+    return ("{" + ",\n".join(lines) + "}\n").encode()
+
+
+def _compact(data: Any) -> str:
+    return json.dumps(data, separators=(",", ":"))
 
 
 def as_json(data: Mapping[str, Any]) -> bytes:

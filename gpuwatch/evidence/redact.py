@@ -13,6 +13,7 @@ from typing import Any
 
 REMOVED = "[removed]"
 _DEEPEST = 50
+_NO_TEXT = frozenset((int, float, bool, type(None)))
 
 _NAME = r"(?:key|token|secret|passw(?:or)?d|passphrase|pwd|credentials?|signature|cookie|(?<![A-Za-z0-9])sign)"
 # Each alternative starts at something rare and looks at most once at what follows: no text takes long.
@@ -70,6 +71,8 @@ def _tree(data: Any, depth: int) -> tuple[Any, int]:
             count += in_name + inside
         return clean, count
     if isinstance(data, (list, tuple)):
+        if _NO_TEXT.issuperset(map(type, data)):
+            return list(data), 0  # a column of numbers: there are long ones
         entries = [_tree(entry, depth + 1) for entry in data]
         return [entry for entry, _ in entries], sum(count for _, count in entries)
     return data, 0

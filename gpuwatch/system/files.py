@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from typing import Callable
 
 
 class RealFiles:
-    """The file system."""
+    """The file system. `sync` is fsync(2)."""
+
+    def __init__(self, sync: Callable[[int], None] = os.fsync) -> None:
+        self._sync = sync
 
     def make_directory(self, path: str) -> None:
         os.mkdir(path, 0o700)
@@ -19,7 +23,7 @@ class RealFiles:
             rest = memoryview(data)
             while rest:
                 rest = rest[os.write(fd, rest) :]
-            os.fsync(fd)
+            self._sync(fd)
         finally:
             os.close(fd)
 
@@ -29,7 +33,7 @@ class RealFiles:
     def sync_directory(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(fd)
+            self._sync(fd)
         finally:
             os.close(fd)
 

@@ -9,6 +9,7 @@ import errno
 import importlib
 import os
 import socket
+import ssl
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ _BUNDLES = (
 )
 # Loaded by Python only when a host name is first looked up or a body decoded; an unprivileged child may
 # no longer be able to read them then.
-_LATE_MODULES = ("encodings.idna", "encodings.latin_1", "encodings.ascii", "stringprep", "ssl", "http.client", "zlib")
+_LATE_MODULES = ("encodings.idna", "encodings.latin_1", "encodings.ascii", "stringprep", "http.client", "zlib")
 
 
 class HttpError(Exception):
@@ -111,12 +112,16 @@ def _words(error: BaseException) -> str:
     for inner in _chain(error):
         if isinstance(inner, socket.gaierror):
             return "the host name can't be resolved"
+        if isinstance(inner, ssl.SSLCertVerificationError):
+            return f"the server's certificate is not accepted ({inner.verify_message})"
+        if isinstance(inner, ssl.SSLError):
+            continue  # its errno is OpenSSL's, not the system's
         if isinstance(inner, OSError) and inner.errno in _NETWORK:
             return os.strerror(inner.errno).lower()
     kinds = (
         (requests.exceptions.ConnectTimeout, "no connection in time"),
         (requests.exceptions.Timeout, "no answer in time"),
-        (requests.exceptions.SSLError, "the server's certificate or TLS is not accepted"),
+        (requests.exceptions.SSLError, "no TLS with this server"),
         (requests.exceptions.ProxyError, "the proxy does not let it through"),
         (requests.exceptions.ConnectionError, "the connection broke"),
         (requests.exceptions.InvalidURL, "the address is not usable"),

@@ -67,14 +67,8 @@ def gather(reader: UnitReader, name: str, cgroup_root: str) -> UnitFacts:
     """The facts of one unit. Raises SourceError when they can't all be had."""
     if not valid_name(name):
         raise SourceError(f"{name[:80]!r} is not the name of a unit")
-    unit = reader.read([name])[0]
-    containers: tuple[str, ...] = ()
-    inner: tuple[str, ...] = ()
-    takes_along: tuple[str, ...] = ()
-    if unit.active_state in RUNNING:
-        takes_along = _takes_along(reader, unit)
-        if unit.control_group:
-            containers, inner = nested_cgroups(cgroup_root, unit.control_group)
+    unit, containers, inner = _with_cgroup(reader, name, cgroup_root)
+    takes_along = _takes_along(reader, unit) if unit.active_state in RUNNING else ()
     return UnitFacts(
         name=unit.name,
         load_state=unit.load_state,
@@ -91,6 +85,20 @@ def gather(reader: UnitReader, name: str, cgroup_root: str) -> UnitFacts:
         containers=containers,
         inner_units=inner,
     )
+
+
+def _with_cgroup(reader: UnitReader, name: str, cgroup_root: str) -> tuple[RawUnit, tuple[str, ...], tuple[str, ...]]:
+    """The unit, and who else lives in its cgroup. A unit that ends between the two looks is read again."""
+    for last_try in (False, False, True):
+        unit = reader.read([name])[0]
+        if unit.active_state not in RUNNING or not unit.control_group:
+            break
+        try:
+            return (unit, *nested_cgroups(cgroup_root, unit.control_group))
+        except SourceError as error:
+            if last_try or not isinstance(error.__cause__, FileNotFoundError):
+                raise
+    return unit, (), ()
 
 
 def _takes_along(reader: UnitReader, unit: RawUnit) -> tuple[str, ...]:

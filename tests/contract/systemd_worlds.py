@@ -6,11 +6,11 @@ import itertools
 import os
 from typing import Protocol
 
-from gpuwatch.model.instant import Instant
 from gpuwatch.simulation.systemd import SimulatedSystemd, SimulatedUnit
 from gpuwatch.system.protocols import Systemd
 from gpuwatch.system.systemctl import SystemctlFallback
 from gpuwatch.system.systemd import SystemdBus
+from tests.fakes.clock import FakeClock
 from tests.lab.nspawn import PATH, Container
 from tests.lab.waiting import wait_for
 
@@ -33,24 +33,11 @@ class World(Protocol):
         """Let time pass until a unit is in a state (and has another invocation)."""
 
 
-class MovingClock:
-    """A clock that moves when it is told to."""
-
-    def __init__(self) -> None:
-        self.s = 1000.0
-
-    def now(self) -> Instant:
-        return Instant("0" * 32, self.s, 1.8e9 + self.s)
-
-    def monotonic(self) -> float:
-        return self.s
-
-
 class SimulatedWorld:
     """SimulatedSystemd."""
 
     def __init__(self) -> None:
-        self.clock = MovingClock()
+        self.clock = FakeClock()
         self.simulated = SimulatedSystemd(self.clock)
         self.systemd: Systemd = self.simulated
 
@@ -78,7 +65,7 @@ class SimulatedWorld:
             facts = self.systemd.unit(name)
             if facts.active_state == active_state and (not other_than or facts.invocation != other_than):
                 return
-            self.clock.s += 0.1
+            self.clock.advance(0.1)
         raise AssertionError(f"{name} never became {active_state}: {facts}")
 
 

@@ -134,12 +134,15 @@ def test_child_has_no_privileges(courier: SenderCourier, receiver: Receiver) -> 
         ({"key": "tooshort"[:5]}, False, False, "neither a robot's key nor its webhook URL"),
         ({"lines": ("卡" * 4000,)}, True, False, ""),
         ({"url": "http://127.0.0.1:1"}, False, True, "127.0.0.1:1: connection refused"),
+        ({"url": "https"}, False, True, "no TLS with this server"),
         ({"url": "http://example.com"}, False, False, "neither https:// nor on this host"),
     ],
 )
 def test_keys_and_limits_w1_w4(
     courier: SenderCourier, receiver: Receiver, changes: dict[str, Any], ok: bool, retryable: bool, words: str
 ) -> None:
+    if changes.get("url") == "https":
+        changes = {"url": receiver.url.replace("http:", "https:")}
     courier.send((asked(receiver, **changes),))
     (answer,) = answers(courier)
     assert (answer["ok"], answer["retryable"]) == (ok, retryable)
@@ -274,6 +277,18 @@ def test_child_that_went_by_itself_is_replaced(courier: SenderCourier, receiver:
     courier.send((asked(receiver, "next"),))
     assert answers(courier)[0]["ok"] is True
     assert courier.pid != gone
+
+
+def test_message_does_not_meet_a_closing_door(courier: SenderCourier, receiver: Receiver) -> None:
+    courier.send((asked(receiver),))
+    answers(courier)
+    gone = courier.pid
+    assert gone is not None
+    os.kill(gone, signal.SIGTERM)
+    stat = Path(f"/proc/{gone}/stat")
+    wait_for(lambda: stat.read_text(encoding="ascii").rpartition(") ")[2].startswith("Z"), what="the child's end")
+    courier.send((asked(receiver, "next"),))
+    assert answers(courier)[0]["ok"] is True
 
 
 def test_close_takes_the_last_answer_and_tells_what_is_open(receiver: Receiver, clock: HandClock) -> None:

@@ -117,7 +117,6 @@ def test_a_failure_at_any_call_leaves_nothing_under_the_final_name(tmp_path: Pat
             write_bundle(RecordedFiles(fail), str(root), ID, CONTENT)
         assert not root.exists() or os.listdir(root) == []
         bundles = Bundles(RealFiles(), str(root))
-        assert not bundles.has(ID)
         bundles.write(ID, CONTENT)  # the next try works
         assert verify(str(root / ID)) == ()
 
@@ -170,7 +169,26 @@ def test_ids_are_readable_and_never_equal(tmp_path: Path) -> None:
     assert bundles.new_id(NOW, "", "train@llama.service") == "20261130T054532Z-manual-train-llama-service"
     assert bundles.new_id(NOW, "x", "") == "20261130T054532Z-x-host"
     bundles.write(ID, CONTENT)
-    assert Bundles(RealFiles(), str(tmp_path)).new_id(NOW, "gpu-critical", UUID) == ID + "-2"  # after a restart
+    restarted = Bundles(RealFiles(), str(tmp_path))
+    restarted.clean()
+    assert restarted.new_id(NOW, "gpu-critical", UUID) == ID + "-2"
+
+
+def test_what_is_durable_is_known_without_asking_the_disk(tmp_path: Path) -> None:
+    root = tmp_path / "evidence"
+    bundles = Bundles(RealFiles(), str(root))
+    assert not bundles.has(ID)
+    bundles.write(ID, CONTENT)
+    assert bundles.has(ID)
+    root.rename(tmp_path / "away")
+    assert bundles.has(ID)  # no look at the disk
+    (tmp_path / "away").rename(root)
+    restarted = Bundles(RealFiles(), str(root))
+    assert not restarted.has(ID)  # renamed by an earlier process, perhaps not synced
+    restarted.clean()
+    assert restarted.has(ID)
+    restarted.prune(0)
+    assert not restarted.has(ID)
 
 
 def test_retention_keeps_the_newest_and_what_must_stay(tmp_path: Path) -> None:

@@ -188,6 +188,24 @@ def test_yesterday_comes_with_its_date() -> None:
     assert words.time(at("00:00:05"), later_s=-10) == "11-29 23:59:55 CST"
 
 
+@pytest.mark.parametrize(
+    "start, end, shown",
+    [
+        ("13:47:05", "14:05:00", ("13:47", "14:05")),
+        ("13:47:05", "13:47:25", ("13:47:05", "13:47:25")),
+    ],
+)
+def test_a_short_span_has_seconds(start: str, end: str, shown: tuple[str, str]) -> None:
+    assert Words("en", CST, at("15:00:00")).span(at(start), at(end)) == shown
+
+
+def test_readings_in_whole_degrees_and_limits_as_written() -> None:
+    facts = {**HEAT, "temperature": 92.4, "limit": 2.5}
+    message = render(incident(facts), "firing", (), settings(), at("13:47:12"), CST, False, {})
+    assert message.title == "[critical] gpu-07 GPU3 92 C, 2 C below shutdown"
+    assert "Rule gpu-critical: degrees left to shutdown below 2.5 C for 5 s" in message.lines
+
+
 def test_duration_over_a_restart_goes_by_the_date() -> None:
     earlier = Instant("f" * 32, 5e5, MIDNIGHT_S)
     assert Words("en", CST, at("00:10:00")).elapsed(earlier) == 600

@@ -8,13 +8,13 @@ import pytest
 
 from gpuwatch.model.errors import ActionError, SourceError
 from gpuwatch.simulation.systemd import SimulatedSystemd, SimulatedUnit
-from tests.contract.systemd_worlds import MovingClock
+from tests.fakes.clock import FakeClock
 
 NAME = "train@a.service"
 
 
 def test_a_world_on_disk_outlives_the_process(tmp_path: Path) -> None:
-    path, clock = str(tmp_path / "world.json"), MovingClock()
+    path, clock = str(tmp_path / "world.json"), FakeClock()
     first = SimulatedSystemd(clock, [SimulatedUnit(NAME, stops_in_s=2.0)], path)
     invocation = first.unit(NAME).invocation
     first.stop_unit(NAME)
@@ -22,7 +22,7 @@ def test_a_world_on_disk_outlives_the_process(tmp_path: Path) -> None:
     assert second.unit("ignored.service").load_state == "not-found"  # the world is there already
     assert second.unit(NAME).active_state == "deactivating"
     assert second.unit(NAME).invocation == invocation
-    clock.s += 2.0
+    clock.advance(2.0)
     assert second.unit(NAME).active_state == "inactive"
     assert [(call.verb, call.unit, call.invocation) for call in second.calls] == [("stop", NAME, invocation)]
     second.start(NAME)
@@ -30,51 +30,51 @@ def test_a_world_on_disk_outlives_the_process(tmp_path: Path) -> None:
 
 
 def test_a_stop_takes_its_time() -> None:
-    clock = MovingClock()
+    clock = FakeClock()
     systemd = SimulatedSystemd(clock, [SimulatedUnit(NAME, stops_in_s=11.0)])
     systemd.stop_unit(NAME)
-    clock.s += 10.9
+    clock.advance(10.9)
     assert systemd.unit(NAME).active_state == "deactivating"
-    clock.s += 0.2
+    clock.advance(0.2)
     assert systemd.unit(NAME).active_state == "inactive"
 
 
 def test_a_second_stop_does_not_prolong_the_first() -> None:
-    clock = MovingClock()
+    clock = FakeClock()
     systemd = SimulatedSystemd(clock, [SimulatedUnit(NAME, stops_in_s=5.0)])
     systemd.stop_unit(NAME)
-    clock.s += 4.0
+    clock.advance(4.0)
     systemd.stop_unit(NAME)
-    clock.s += 1.0
+    clock.advance(1.0)
     assert not systemd.unit(NAME).running
     assert len(systemd.calls) == 2
 
 
 def test_a_unit_that_somebody_starts_again() -> None:
-    clock = MovingClock()
+    clock = FakeClock()
     systemd = SimulatedSystemd(clock, [SimulatedUnit(NAME, comes_back_after_s=3.0)])
     before = systemd.unit(NAME)
     systemd.stop_unit(NAME)
-    clock.s += 1.0
+    clock.advance(1.0)
     assert not systemd.unit(NAME).running
-    clock.s += 3.0
+    clock.advance(3.0)
     after = systemd.unit(NAME)
     assert after.active_state == "active" and after.invocation != before.invocation
     assert after.main_pid != before.main_pid
 
 
 def test_a_lost_answer_is_unknown_and_the_stop_happens() -> None:
-    clock = MovingClock()
+    clock = FakeClock()
     systemd = SimulatedSystemd(clock, [SimulatedUnit(NAME, loses_answer=True)])
     with pytest.raises(ActionError) as caught:
         systemd.stop_unit(NAME)
     assert caught.value.unknown
-    clock.s += 1.0
+    clock.advance(1.0)
     assert not systemd.unit(NAME).running
 
 
 def test_a_refused_stop_changes_nothing() -> None:
-    systemd = SimulatedSystemd(MovingClock(), [SimulatedUnit(NAME, refuses_stop="Access denied")])
+    systemd = SimulatedSystemd(FakeClock(), [SimulatedUnit(NAME, refuses_stop="Access denied")])
     with pytest.raises(ActionError, match="Access denied") as caught:
         systemd.stop_unit(NAME)
     assert not caught.value.unknown
@@ -82,16 +82,16 @@ def test_a_refused_stop_changes_nothing() -> None:
 
 
 def test_one_that_survives_sigkill_stays() -> None:
-    clock = MovingClock()
+    clock = FakeClock()
     systemd = SimulatedSystemd(clock, [SimulatedUnit(NAME, survives_sigkill=True)])
     systemd.stop_unit(NAME)
     systemd.kill_unit(NAME, 9)
-    clock.s += 10_000
+    clock.advance(10_000)
     assert systemd.unit(NAME).active_state == "deactivating"
 
 
 def test_a_silent_systemd() -> None:
-    systemd = SimulatedSystemd(MovingClock(), [SimulatedUnit(NAME)])
+    systemd = SimulatedSystemd(FakeClock(), [SimulatedUnit(NAME)])
     systemd.silence(True)
     with pytest.raises(SourceError):
         systemd.unit(NAME)
