@@ -174,9 +174,9 @@ class Executor:
 
     def _collect(self, intent: Intent, memory: _Memory, now: Instant) -> None:
         """Note what has come back from the workers."""
-        if intent.state is IntentState.PLANNED and memory.preserved is None and memory.evidence is None:
-            if self.is_durable(intent.bundle):
-                memory.preserved = now
+        unwritten = intent.state is IntentState.PLANNED and memory.preserved is None and memory.evidence is None
+        if unwritten and self.is_durable(intent.bundle):
+            memory.preserved = now
         if memory.evidence is not None and memory.evidence.done():
             evidence, memory.evidence = memory.evidence, None
             try:

@@ -173,10 +173,10 @@ def _sent(intent: Intent, view: View) -> tuple[Intent, Optional[Effect]]:
     stopping = unit.job != 0 or unit.active_state == "deactivating"
     if view.call_problem and not view.call_unknown and not stopping:
         return _to(intent, view, IntentState.FAILED, reason.STOP_FAILED, view.call_problem), None
-    if not stopping and (not view.called or view.call_unknown):
-        # Nobody knows whether the call was made (a crash, a lost answer): it is not under way, so make it.
-        if (view.now.since(intent.changed) or 0.0) >= RETRY_S or not view.called:
-            return _to(intent, view, IntentState.SENT, reason.SENT_AGAIN), Effect.STOP
+    # A call that nobody knows of (a crash), or whose answer was lost, and nothing is under way: make it.
+    lost = view.call_unknown and (view.now.since(intent.changed) or 0.0) >= RETRY_S
+    if not stopping and (lost or not view.called):
+        return _to(intent, view, IntentState.SENT, reason.SENT_AGAIN), Effect.STOP
     return intent, None
 
 

@@ -31,7 +31,9 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit 0 when the bundle is durable."""
     try:
-        answer: Mapping[str, Any] = ask(os.path.join(args.run_dir, "control.sock"), {"verb": "snapshot", "reason": args.reason})
+        answer: Mapping[str, Any] = ask(
+            os.path.join(args.run_dir, "control.sock"), {"verb": "snapshot", "reason": args.reason}
+        )
     except SourceError:
         from gpuwatch.daemon.app import snapshot_without_daemon
 

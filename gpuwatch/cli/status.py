@@ -124,7 +124,9 @@ def _state(gpu: Mapping[str, Any]) -> str:
 def _processes(gpus: list[Mapping[str, Any]]) -> list[str]:
     """One line a process; one that is on several GPUs has their numbers in front."""
     lines = [
-        safe(f"GPU {gpu['index']}  users unknown: {gpu['processes_unknown']}") for gpu in gpus if gpu["processes_unknown"]
+        safe(f"GPU {gpu['index']}  users unknown: {gpu['processes_unknown']}")
+        for gpu in gpus
+        if gpu["processes_unknown"]
     ]
     places: dict[tuple[str, str], list[int]] = {}
     for gpu in gpus:
@@ -153,7 +155,8 @@ def _ranges(numbers: list[int]) -> str:
 
 def _incident(incident: Mapping[str, Any]) -> str:
     colour = "red" if incident["severity"] == "critical" and incident["state"] == "open" else "yellow"
-    words = f"Incident {incident['number']}: {incident['label']}, {', '.join(incident['rules']) or 'over'}, {incident['state']}"
+    rules = ", ".join(incident["rules"]) or "over"
+    words = f"Incident {incident['number']}: {incident['label']}, {rules}, {incident['state']}"
     return paint(safe(words), colour) + f"   gpuwatch incident show {incident['number']}"
 
 

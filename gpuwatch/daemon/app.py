@@ -182,7 +182,9 @@ def real_world(options: Options, log: Log, wake: Callable[[], None], inline: boo
 
     return World(
         clock=clock,
-        gpus=NvmlClient(clock, os.path.join(options.run_dir, "nvml.lock"), os.environ.get("GPUWATCH_DRIVER_PATH", DRIVER_PATH)),
+        gpus=NvmlClient(
+            clock, os.path.join(options.run_dir, "nvml.lock"), os.environ.get("GPUWATCH_DRIVER_PATH", DRIVER_PATH)
+        ),
         processes=processes,
         systemd=FailoverSystemd(SystemdBus(), SystemctlFallback()),
         courier=SenderCourier(clock),
@@ -229,7 +231,13 @@ def _daemon(options: Options, log: Log, host: Optional[SimulatedHost]) -> int:
         settings.host or world.host, os.getpid(), time.time(), world.simulated, os.path.abspath(options.state_dir)
     )
     turn = Turn(
-        assembly.cycle, assembly.scene, world.scribe, process, log, lambda: load_settings(options.config).settings, options.run_dir
+        assembly.cycle,
+        assembly.scene,
+        world.scribe,
+        process,
+        log,
+        lambda: load_settings(options.config).settings,
+        options.run_dir,
     )
     control = Control(lambda: turn.latest, waker.wake, os.geteuid())
     turn.requests = control.requests
@@ -262,10 +270,14 @@ def _say_hello(log: Log, world: World, settings: Settings, options: Options) -> 
     workloads = ", ".join(workload.name for workload in settings.workloads) or "no workloads"
     log.write(NOTICE, f"gpuwatch {__version__}: {mode}{settings.mode.value}, {workloads}, state in {options.state_dir}")
     if not world.simulated and not os.path.exists(os.environ.get("GPUWATCH_DRIVER_PATH", DRIVER_PATH)):
-        log.write(NOTICE, "no NVIDIA driver is loaded on this host: watching the journal and the host, and waiting for it")
+        log.write(
+            NOTICE, "no NVIDIA driver is loaded on this host: watching the journal and the host, and waiting for it"
+        )
     problem = getattr(world.doorbell, "problem", "")
     if problem:
-        log.write(INFO, f"no doorbell ({problem}): kernel lines are seen when the journal tells, up to half a second later")
+        log.write(
+            INFO, f"no doorbell ({problem}): kernel lines are seen when the journal tells, up to half a second later"
+        )
 
 
 def _make_directories(options: Options) -> None:
@@ -283,7 +295,10 @@ def _guarded(log: Log, run: Callable[[], int]) -> int:
         for problem in error.problems:
             log.write(ERROR, str(problem))
         count = len(error.problems)
-        log.write(ERROR, f"{count} problem{'' if count == 1 else 's'} in the configuration; not started. Try: gpuwatch config check")
+        log.write(
+            ERROR,
+            f"{count} problem{'' if count == 1 else 's'} in the configuration; not started. Try: gpuwatch config check",
+        )
         return BAD_CONFIG
     except GpuwatchError as error:
         log.write(ERROR, str(error))
@@ -370,5 +385,3 @@ def simulated_world(host: SimulatedHost, log: Log, wake: Callable[[], None]) -> 
         host=host.name,
         simulated=True,
     )
-
-

@@ -38,7 +38,10 @@ def run_pass(
 
 def _unconfirmed(cycle: Cycle) -> bool:
     """A firing rule with a ladder needs a second reading of the process list (S11)."""
-    return any(
-        alert.phase == "firing" and alert.reason in ("not_confirmed", "attribution_unknown", "waiting", "settling")
-        for alert in cycle.seen.policy.alerts.values()
-    ) and cycle.seen.cycles < 5
+    return (
+        any(
+            alert.phase == "firing" and alert.reason in ("not_confirmed", "attribution_unknown", "waiting", "settling")
+            for alert in cycle.seen.policy.alerts.values()
+        )
+        and cycle.seen.cycles < 5
+    )

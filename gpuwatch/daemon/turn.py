@@ -64,7 +64,9 @@ class Turn:
         except ConfigError as error:
             for problem in error.problems:
                 self.log.write(ERROR, str(problem), {"MESSAGE_ID": PROBLEM_ID})
-            self.log.write(ERROR, f"{len(error.problems)} problems; nothing was changed, the running configuration stays")
+            self.log.write(
+                ERROR, f"{len(error.problems)} problems; nothing was changed, the running configuration stays"
+            )
             return
         self.cycle.reload(settings)
         self.log.write(NOTICE, "the configuration was read again")

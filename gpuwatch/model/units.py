@@ -53,17 +53,17 @@ def refusal(name: str) -> Optional[str]:
     processes of its own, or one of NEVER.
     """
     if "." not in name:
-        return "has no unit suffix (did you mean '%s.service'?)" % name
+        return f"has no unit suffix (did you mean '{name}.service'?)"
     suffix = name.rsplit(".", 1)[1]
     if suffix == "slice":
         return "is a slice; only leaf units can be workloads"
     if name.startswith("session-") and suffix == "scope":
         return "is a login session; only leaf units can be workloads"
     if suffix not in ("service", "scope"):
-        return "is a .%s unit; only services and scopes run workloads" % suffix
+        return f"is a .{suffix} unit; only services and scopes run workloads"
     for never in NEVER:
         if fnmatch.fnmatchcase(name, never):
-            return "is one of the units that gpuwatch never touches (%s)" % never
+            return f"is one of the units that gpuwatch never touches ({never})"
     return None
 
 

@@ -77,7 +77,11 @@ def _has_bundle(alert: Alert, situation: Situation) -> bool:
     for intent in situation.intents:
         if intent.incident == alert.incident and intent.rule != alert.rule:
             age = situation.now.since(intent.created)
-            if age is not None and age < SAME_MOMENT_S and intent.state not in (IntentState.REFUSED, IntentState.WITHDRAWN):
+            if (
+                age is not None
+                and age < SAME_MOMENT_S
+                and intent.state not in (IntentState.REFUSED, IntentState.WITHDRAWN)
+            ):
                 return True
     return False
 

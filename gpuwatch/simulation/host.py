@@ -69,7 +69,9 @@ class SimulatedHost:
             facts = self.systemd.unit(job.unit.name)
             for index in job.gpus:
                 self.cards.work(index, facts.running)
-                listed = [GpuProcess(facts.main_pid or job.unit.pid, "compute", job.used_bytes)] if facts.running else []
+                listed = (
+                    [GpuProcess(facts.main_pid or job.unit.pid, "compute", job.used_bytes)] if facts.running else []
+                )
                 self.cards.set_processes(index, listed)
             if facts.running and facts.main_pid:
                 self.processes.put(facts.main_pid, name="python3.11", user=job.user, cgroup=facts.control_group)

@@ -14,7 +14,26 @@ from typing import Any, Optional
 
 from gpuwatch.model.errors import StoreError
 
-TABLES = ("state", "incidents", "intents", "spool")
+# One statement a table and purpose, written out: no SQL is ever put together from a name.
+_SELECT = {
+    "state": "SELECT key, document FROM state",
+    "incidents": "SELECT key, document FROM incidents",
+    "intents": "SELECT key, document FROM intents",
+    "spool": "SELECT key, document FROM spool",
+}
+_PUT = {
+    "state": "REPLACE INTO state (key, document) VALUES (?, ?)",
+    "incidents": "REPLACE INTO incidents (key, document) VALUES (?, ?)",
+    "intents": "REPLACE INTO intents (key, document) VALUES (?, ?)",
+    "spool": "REPLACE INTO spool (key, document) VALUES (?, ?)",
+}
+_REMOVE = {
+    "state": "DELETE FROM state WHERE key = ?",
+    "incidents": "DELETE FROM incidents WHERE key = ?",
+    "intents": "DELETE FROM intents WHERE key = ?",
+    "spool": "DELETE FROM spool WHERE key = ?",
+}
+TABLES = tuple(_SELECT)
 SCHEMA = 1
 
 
@@ -74,10 +93,7 @@ class Database:
 
     def read(self, tables: Iterable[str] = TABLES) -> Documents:
         """All documents of the tables."""
-        return {
-            table: {key: json.loads(document) for key, document in self._query(f"SELECT key, document FROM {table}")}
-            for table in tables
-        }
+        return {table: {key: json.loads(document) for key, document in self._query(_SELECT[table])} for table in tables}
 
     def apply(self, transactions: Iterable[Transaction]) -> None:
         """Write in order, in one commit, and leave out what is there already."""
@@ -91,13 +107,13 @@ class Database:
                 last = transaction.number
                 for write in transaction.writes:
                     if write.document is None:
-                        run(f"DELETE FROM {write.table} WHERE key = ?", (write.key,))
+                        run(_REMOVE[write.table], (write.key,))
                     else:
                         document = json.dumps(write.document, ensure_ascii=False, separators=(",", ":"))
-                        run(f"REPLACE INTO {write.table} (key, document) VALUES (?, ?)", (write.key, document))
-            run("REPLACE INTO state (key, document) VALUES ('transaction', ?)", (str(last),))
+                        run(_PUT[write.table], (write.key, document))
+            run(_PUT["state"], ("transaction", str(last)))
             run("COMMIT")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, KeyError) as error:
             self._roll_back()
             raise StoreError(f"{self._path}: {error}") from error
 

@@ -1,4 +1,4 @@
-"""The daemon's own log: native journal entries with fields where systemd started us, text on standard error elsewhere."""
+"""The daemon's own log: native journal entries where systemd started us, text on standard error elsewhere."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Optional
 
-from gpuwatch.model.event import Event
+from gpuwatch.model.event import Event, Scalar
 from gpuwatch.model.gpu import Attribution, DriverState, GpuReport, GpuSample, Owner
 from gpuwatch.model.instant import Instant
 from gpuwatch.model.reading import Reading, failed, value
@@ -79,6 +79,22 @@ HOT = Rule(
     clear=Clear(Threshold(above=8), 60),
     ladder=(Step(("stop",)),),
 )
+HOT_ABSOLUTE = Rule(
+    "gpu-hot-absolute",
+    Severity.CRITICAL,
+    metric="gpu.temperature",
+    threshold=Threshold(above=95),
+    for_s=5,
+    clear=Clear(Threshold(below=85), 60),
+    unless_supported="gpu.shutdown_margin",
+)
+ACTING_STOPPED = Rule(
+    "acting-stopped",
+    Severity.CRITICAL,
+    metric="host.acting_stopped",
+    threshold=Threshold(above=0.5),
+    clear=Clear(Threshold(below=0.5), 60),
+)
 WARM = Rule(
     "gpu-hot",
     Severity.WARNING,
@@ -108,7 +124,7 @@ SETTINGS = Settings(mode=Mode.ENFORCE, workloads=(TRAINING,), rules=(HOT, WARM, 
 
 def xid(number: int, moment: Instant, seen: Optional[Instant] = None, pci: str = PCI) -> Event:
     """An Xid of the kernel log."""
-    fields = {"xid": number, "pci": pci, "pid": None, "process": None}
+    fields: dict[str, Scalar] = {"xid": number, "pci": pci, "pid": None, "process": None}
     return Event("xid", moment, seen or moment, "journal", fields, text=f"NVRM: Xid (PCI:{pci[:-2]}): {number}")
 
 

@@ -96,11 +96,10 @@ def test_n11_a_driver_that_can_not_be_used_is_a_state_and_is_tried_again(
     assert says in report.reason
     # The state stays while it is tried again, so that there is one alert.
     states = set()
-    deadline = time.monotonic() + 1.0
-    while time.monotonic() < deadline:
+    deadline = time.monotonic() + 20
+    while len(bench.pids) < 3 and time.monotonic() < deadline:
         states.add(client.sample(False, False, 0.05).state)
-    assert states == {state}
-    assert 2 <= len(bench.pids) <= 4
+    assert (states, len(bench.pids)) == ({state}, 3)
     bench.scenario.error(None, "nvmlInit")
     sample_until(client, ok)
 

@@ -141,7 +141,9 @@ def test_s3_silence_after_the_evidence_sends_nothing(bench: Bench) -> None:
 
 def test_a_unit_that_ignores_sigterm_is_killed_after_its_grace(bench: Bench) -> None:
     bench.host.systemd.change(replace(TRAINING.unit, ignores_sigterm=True, stop_timeout_s=None))
-    bench.write_config(CONFIG.replace('units: ["train@*.service"]', 'units: ["train@*.service"]\n    stop: {grace: 20s}'))
+    bench.write_config(
+        CONFIG.replace('units: ["train@*.service"]', 'units: ["train@*.service"]\n    stop: {grace: 20s}')
+    )
     bench.reload()
     bench.run(5)
     bench.heat(94)
@@ -187,8 +189,10 @@ def test_s4_the_second_job_of_a_card_waits_and_the_budget_ends_it(bench: Bench) 
 
     def both() -> None:
         settle()
-        running = [job for job in (TRAINING.unit, ) if bench.host.systemd.unit(job.name).running]
-        listed = [GpuProcess(unit.pid, "compute", 1 << 30) for unit in running] + [GpuProcess(52110, "compute", 1 << 20)]
+        running = [job for job in (TRAINING.unit,) if bench.host.systemd.unit(job.name).running]
+        listed = [GpuProcess(unit.pid, "compute", 1 << 30) for unit in running] + [
+            GpuProcess(52110, "compute", 1 << 20)
+        ]
         bench.host.cards.set_processes(3, listed)
 
     bench.host.settle = both  # type: ignore[method-assign]
@@ -276,11 +280,15 @@ def test_s8_a_message_that_was_refused_for_now_is_delivered_later(bench: Bench) 
     bench.run(5)
     bench.host.kernel.kernel(_xid79(bench))
     bench.run(30)
-    assert bench.spool["firing"].state is DeliveryState.QUEUED
+    assert _state(bench) is DeliveryState.QUEUED
     bench.restart()
     bench.courier.refusal = None
     bench.run(120)
-    assert bench.spool["firing"].state is DeliveryState.DELIVERED
+    assert _state(bench) is DeliveryState.DELIVERED
+
+
+def _state(bench: Bench) -> DeliveryState:
+    return bench.spool["firing"].state
 
 
 def test_withdrawing_enforce_cancels_what_was_not_sent(bench: Bench) -> None:

@@ -29,7 +29,9 @@ from tests.fakes.courier import FakeCourier
 from tests.scenarios.bench import CONFIG, TRAIN, Bench
 
 HOT_FROM_S, XID_AT_S, ACTION_S, END_S = 3.0, 6.0, 40.0, 240.0
-QUICK = CONFIG + """
+QUICK = (
+    CONFIG
+    + """
 rules:
   - name: gpu-critical
     metric: gpu.shutdown_margin
@@ -41,6 +43,7 @@ rules:
       - do: [stop]
   - {name: gpu-hot, enabled: false}
 """
+)
 
 
 class SharedClock(FakeClock):
@@ -130,14 +133,16 @@ class World:
         courier = FakeCourier(self._deliver)
         edges = {
             "systemd": Mortal(systemd, moment, ("stop_unit", "kill_unit")),
-            "files": Mortal(RealFiles(), moment, ("make_directory", "write", "rename", "sync_directory", "remove_tree")),
+            "files": Mortal(
+                RealFiles(), moment, ("make_directory", "write", "rename", "sync_directory", "remove_tree")
+            ),
         }
         host = SimulatedHost(clock)
         host.systemd = systemd
         _script(host, clock)
         bench = Bench(self.folder, QUICK, clock, courier=Mortal(courier, moment, ("send",)), host=host, **edges)
-        writer = bench.assembly.writer
-        bench.assembly.cycle.ports.writer = Mortal(writer, moment, ("commit",))
+        writer: Any = Mortal(bench.assembly.writer, moment, ("commit",))
+        bench.assembly.cycle.ports.writer = writer
         return bench
 
     def _deliver(self, key: str) -> None:

@@ -9,14 +9,16 @@ import pytest
 
 from gpuwatch.model import reason
 from gpuwatch.model.codec import decode, encode
-from gpuwatch.model.gpu import DriverState, GpuReport
+from gpuwatch.model.gpu import Attribution, DriverState, GpuReport
 from gpuwatch.model.incident import IncidentState
 from gpuwatch.model.intent import Intent, IntentState
-from gpuwatch.model.reading import failed, value
+from gpuwatch.model.reading import UNSUPPORTED, failed, value
 from gpuwatch.model.settings import Mode, Workload
 from gpuwatch.policy.state import Inputs, PolicyState
 from tests.fakes.story import (
+    ACTING_STOPPED,
     HOT,
+    HOT_ABSOLUTE,
     NEXT_BOOT,
     PCI,
     SETTINGS,
@@ -128,14 +130,11 @@ def test_s3_a_stale_report_is_not_judged_again() -> None:
 
 
 def test_a_rule_for_cards_without_margins_leaves_the_others_alone() -> None:
-    absolute = replace(HOT, name="gpu-hot-absolute", metric="gpu.temperature", unless_supported="gpu.shutdown_margin")
-    absolute = replace(absolute, threshold=replace(absolute.threshold, below=None, above=95))
-    absolute = replace(absolute, clear=replace(HOT.clear, threshold=replace(HOT.clear.threshold, above=None, below=85)))
-    story = Story(replace(SETTINGS, rules=(absolute,)))
+    story = Story(replace(SETTINGS, rules=(HOT_ABSOLUTE,)))
     story.run(range(0, 10), 97)
     assert story.told() == []
     for second in range(10, 20):
-        sample = gpu(0, 97, shutdown_margin=replace(value(0), value=None, problem="unsupported"))
+        sample = gpu(0, 97, shutdown_margin=UNSUPPORTED)
         story.step(Inputs(at(second), report(at(second), sample)))
     assert story.told() == ["firing"]
 
@@ -224,7 +223,10 @@ def test_the_lowest_priority_goes_first_then_the_largest_user() -> None:
 def test_s4_a_second_target_waits_until_the_first_action_has_settled() -> None:
     settings = replace(SETTINGS, budget=replace(SETTINGS.budget, heat_per_gpu=2))
     story = Story(settings)
-    both = lambda second: (attribution(at(second), owner("train@a.service", 1), owner("train@b.service", 2, 1)),)  # noqa: E731
+
+    def both(second: float) -> tuple[Attribution, ...]:
+        return (attribution(at(second), owner("train@a.service", 1), owner("train@b.service", 2, 1)),)
+
     story.run(range(0, 6), attributions=both(5))
     gone = intent(IntentState.VERIFIED, changed=10, target="train@a.service", sent=at(6))
     outcome = story.hot(20, intents=(gone,), attributions=both(20))
@@ -379,14 +381,7 @@ def test_a_silent_driver_is_told_once_and_its_return_once() -> None:
 
 
 def test_spent_budget_is_itself_told() -> None:
-    stopped = replace(
-        SETTINGS.rules[4],
-        name="acting-stopped",
-        metric="host.acting_stopped",
-        threshold=replace(SETTINGS.rules[4].threshold, above=0.5),
-    )
-    stopped = replace(stopped, clear=replace(stopped.clear, threshold=replace(stopped.clear.threshold, below=0.5)))
-    story = Story(replace(SETTINGS, rules=(HOT, stopped)))
+    story = Story(replace(SETTINGS, rules=(HOT, ACTING_STOPPED)))
     story.run(range(0, 6))
     gone = intent(IntentState.VERIFIED, changed=10, target="train@a.service", sent=at(6), incident=99, id="a99-1")
     story.hot(60, intents=(gone,), attributions=(attribution(at(60), owner("train@b.service")),))

@@ -36,7 +36,7 @@ def test_the_status_screen_fits_a_terminal_and_says_what_matters(hot: Bench) -> 
     screen = draw(_view(hot), 0.5, "")
     lines = screen.split("\n")
     assert "enforce" in lines[0] and "1 incident" in lines[0]
-    assert any("NVIDIA H100" in line and "incident 1" in line and "94 C" in line for line in lines)
+    assert any("H100" in line and "incident 1" in line and "94 C" in line for line in lines)
     assert any(line.startswith("Incident 1: GPU 3") for line in lines)
     assert max(map(width, lines)) <= 100
     assert max(width(line) for line in lines[1:10]) <= 80
@@ -44,7 +44,10 @@ def test_the_status_screen_fits_a_terminal_and_says_what_matters(hot: Bench) -> 
 
 def test_the_status_line_is_one_line(hot: Bench) -> None:
     cycle = hot.assembly.cycle
-    assert status_line(cycle.seen, cycle.settings, False) == "8 GPUs read, max 94 C (GPU 3), 1 incident, enforce: 1 workload"
+    assert (
+        status_line(cycle.seen, cycle.settings, False)
+        == "8 GPUs read, max 94 C (GPU 3), 1 incident, enforce: 1 workload"
+    )
     assert status_line(cycle.seen, cycle.settings, True).startswith("SIMULATED")
 
 
@@ -157,7 +160,8 @@ def test_a_verb_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"), [(0.84, "0.8 s"), (-1, "0.0 s"), (42, "42 s"), (600, "10 min"), (9000, "2 h"), (1e6, "12 days")]
+    ("seconds", "words"),
+    [(0.84, "0.8 s"), (-1, "0.0 s"), (42, "42 s"), (600, "10 min"), (9000, "2 h"), (1e6, "12 days")],
 )
 def test_ago(seconds: float, words: str) -> None:
     assert ago(seconds) == words

@@ -163,7 +163,7 @@ def test_a_full_disk_is_an_error_that_ends(tmp_path: Path) -> None:
 def test_a_broken_file_is_an_error_with_its_path(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "state.db").write_bytes(content)
     if content:
-        with pytest.raises(StoreError, match="state.db"):
+        with pytest.raises(StoreError, match=r"state\.db"):
             writer(tmp_path).open()
     else:
         assert writer(tmp_path).open()["state"] == {}
