@@ -169,7 +169,7 @@ def _compose(events: Iterator[yaml.Event], file: str) -> Optional[Node]:
             _remember(anchors, event.anchor, node)
         elif isinstance(event, yaml.AliasEvent):
             node = _unfold(anchors, event.anchor, place)
-            total += 1
+            total += node.size
             if len(stack) + node.depth > MAX_DEPTH:
                 raise _Broken(place, f"nested more than {MAX_DEPTH} levels deep")
         if total > MAX_NODES:

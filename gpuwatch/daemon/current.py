@@ -9,9 +9,13 @@ from gpuwatch.model.gpu import DriverState, GpuReport
 from gpuwatch.model.incident import Incident
 from gpuwatch.model.metric import METRICS
 from gpuwatch.policy.conditions import usable
+from gpuwatch.sources.ring import Ring
 
 
-def current_facts(incident: Incident, report: GpuReport) -> Mapping[str, Scalar]:
+RISING_OVER_S, RISING_C = 10.0, 1.0
+
+
+def current_facts(incident: Incident, report: GpuReport, ring: Ring) -> Mapping[str, Scalar]:
     """Temperature, the judged value, the other cards; nothing of what can't be read now."""
     facts: dict[str, Scalar] = {}
     if report.state is not DriverState.OK:
@@ -23,6 +27,9 @@ def current_facts(incident: Incident, report: GpuReport) -> Mapping[str, Scalar]
         number = usable(metric, mine.readings.get(metric)) if metric else None
         if number is not None:
             facts[name] = number
+    change = ring.change(mine.uuid, "gpu.temperature", RISING_OVER_S)
+    if change is not None and change >= RISING_C:
+        facts["rising"] = True
     others = [
         degrees
         for sample in report.samples

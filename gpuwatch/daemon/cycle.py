@@ -119,7 +119,7 @@ class Cycle:
         intents, effects = ports.executor.advance((*self._intents, *planned), outcome.wishes, self.settings, now)
         ports.desk.collect(now)
         ports.desk.spool(
-            outcome.transitions, intents, self.settings, now, lambda incident: current_facts(incident, report)
+            outcome.transitions, intents, self.settings, now, lambda incident: current_facts(incident, report, self.ring)
         )
         due = ports.desk.due(self.settings, now)
         committed = self._commit(outcome, intents, batches, now)
@@ -159,7 +159,10 @@ class Cycle:
             "host.driver_mismatch": value(1.0 if report.state is DriverState.MISMATCH else 0.0),
             "host.store_failing": value(self.ports.writer.failing_s()),
         }
-        inputs = Inputs(now, report, attributions, events, self._intents, host, self._period_s, self._host_name)
+        problems = {"host.store_failing": self.ports.writer.problem, "host.driver_silent": report.reason}
+        inputs = Inputs(
+            now, report, attributions, events, self._intents, host, problems, self._period_s, self._host_name
+        )
         return step(self._policy, inputs, self.settings)
 
     def _commit(
@@ -247,6 +250,7 @@ def _number(incident: Incident) -> int:
 
 
 def _silent_s(report: GpuReport, now: Instant) -> float:
-    if report.state is not DriverState.SILENT or report.stuck_since is None:
+    """How long the driver, or one GPU of many, has not answered."""
+    if report.stuck_since is None:
         return 0.0
     return max(0.0, now.since(report.stuck_since) or 0.0)

@@ -77,6 +77,7 @@ class Inputs:
     events: tuple[Event, ...] = ()
     intents: tuple[Intent, ...] = ()
     host: Mapping[str, Reading] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)  # what is wrong, in words, by host metric
     period_s: float = 1.0
     host_name: str = "localhost"
 

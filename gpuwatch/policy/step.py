@@ -343,6 +343,8 @@ class _Step:
             ]
             if others:
                 facts.update(others_low=min(others), others_high=max(others), others_count=len(others))
+        if self.inputs.problems.get(rule.metric):
+            facts["problem"] = self.inputs.problems[rule.metric]
         if rule.metric == "host.driver_silent":
             facts["stuck_pids"] = " ".join(str(pid) for pid in self.inputs.report.stuck_pids) or None
         return facts

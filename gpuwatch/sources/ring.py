@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping
 from math import isnan, nan
-from typing import Any
+from typing import Any, Optional
 
 from gpuwatch.model.gpu import GpuReport
 from gpuwatch.model.instant import Instant
@@ -40,6 +40,22 @@ class Ring:
                     if key not in self._columns:
                         self._columns[key] = array("f", [nan]) * self._size
                     self._columns[key][slot] = reading.value
+
+    def change(self, uuid: str, metric: str, seconds: float) -> Optional[float]:
+        """How much a metric has changed over about that time until now; None while nobody can say."""
+        column = self._columns.get((uuid, metric))
+        if column is None:
+            return None
+        newest = (self._next - 1) % self._size
+        since = self._utc[newest] - seconds
+        for offset in range(2, self._size):
+            slot = (newest - offset + 1) % self._size
+            if isnan(self._utc[slot]):
+                return None
+            if self._utc[slot] <= since:
+                change = column[newest] - column[slot]
+                return None if isnan(change) else change
+        return None
 
     def rows(self, now: Instant) -> Mapping[str, Any]:
         """Oldest first: {"utc_s": [...], "gpus": {uuid: {metric: [value or None, ...]}}}."""

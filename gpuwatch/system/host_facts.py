@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import time
 from collections.abc import Mapping
 
 _MOST_BYTES = 1 << 16
@@ -23,12 +22,6 @@ def read_host_facts(proc: str = "/proc", os_release: str = "/etc/os-release") ->
         "python": platform.python_version(),
         "cores": os.cpu_count(),
     }
-
-
-def local_zone(utc_s: float) -> tuple[int, str]:
-    """Offset of local time from UTC in seconds, and the zone's name, at that moment."""
-    local = time.localtime(utc_s)
-    return local.tm_gmtoff, local.tm_zone
 
 
 def _read(path: str) -> str:

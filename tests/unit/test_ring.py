@@ -31,3 +31,14 @@ def test_the_same_report_counts_once() -> None:
     ring.add(same)
     ring.add(replace(same, reason="again"))
     assert len(ring.rows(at(1))["utc_s"]) == 1
+
+
+def test_change_over_a_time_and_none_while_nobody_can_say() -> None:
+    ring = Ring(1.0, window_s=30)
+    for second in range(8):
+        ring.add(report(at(second), gpu(0, 40 + 2 * second)))
+    assert ring.change(uuid(0), "gpu.temperature", 10) is None
+    assert ring.change(uuid(0), "gpu.temperature", 5) == 10
+    assert ring.change(uuid(1), "gpu.temperature", 5) is None
+    ring.add(report(at(8), gpu(0, temperature=50).__class__(uuid(0), 0, "", "")))
+    assert ring.change(uuid(0), "gpu.temperature", 5) is None
