@@ -27,6 +27,7 @@ from gpuwatch.model.settings import Channel, Settings
 
 FIRST_RETRY_S = 2.0
 LAST_RETRY_S = 600.0
+BURST = 6  # of them at once after a quiet minute: one incident's messages, mentions included, never wait
 PER_MINUTE = 3  # HTTP messages a channel and host: WeCom allows 20 a robot, which a fleet may share (W5)
 MENTIONED = ("firing", "escalated", "update")
 
@@ -82,35 +83,37 @@ def _mention(message: Message, channel: Channel) -> tuple[str, ...]:
 
 
 def due(
-    entries: Sequence[SpoolEntry], now_utc_s: float, buckets: Buckets, per_minute: int = PER_MINUTE
+    entries: Sequence[SpoolEntry], now_utc_s: float, buckets: Buckets, burst: int = BURST
 ) -> tuple[tuple[SpoolEntry, ...], dict[str, Bucket]]:
     """The entries to send now, marked as being sent, and the buckets after that.
 
     Critical first, then the oldest; within an incident a later message never overtakes an earlier one.
+    One at a time a channel: whatever instant gpuwatch is killed at, one message can come twice (S8).
     """
-    filled = {channel: _fill(bucket, now_utc_s, per_minute) for channel, bucket in buckets.items()}
+    filled = {channel: _fill(bucket, now_utc_s, burst) for channel, bucket in buckets.items()}
     waiting = sorted(
         (entry for entry in entries if entry.state is DeliveryState.QUEUED and _time_has_come(entry, now_utc_s)),
         key=lambda entry: (-entry.message.severity.rank, entry.created_utc_s),
     )
     chosen = []
-    empty: set[str] = set()
+    done = {entry.channel for entry in entries if entry.state is DeliveryState.SENDING}
     for entry in waiting:
-        bucket = filled.get(entry.channel, Bucket(float(per_minute), now_utc_s))
-        cost = min(float(_cost(entry)), float(per_minute))
-        if entry.channel in empty or _closed(bucket, now_utc_s) or _behind(entry, entries):
+        bucket = filled.get(entry.channel, Bucket(float(burst), now_utc_s))
+        cost = min(float(_cost(entry)), float(burst))
+        if entry.channel in done or _closed(bucket, now_utc_s) or _behind(entry, entries):
             continue
         if bucket.tokens < cost:
-            empty.add(entry.channel)  # what comes later and costs less must not eat up what this one saves for
+            done.add(entry.channel)  # what comes later and costs less must not eat up what this one saves for
             continue
         filled[entry.channel] = replace(bucket, tokens=bucket.tokens - cost)
+        done.add(entry.channel)
         chosen.append(replace(entry, state=DeliveryState.SENDING, attempts=entry.attempts + 1))
     return tuple(chosen), filled
 
 
-def _fill(bucket: Bucket, now_utc_s: float, per_minute: int) -> Bucket:
+def _fill(bucket: Bucket, now_utc_s: float, burst: int) -> Bucket:
     elapsed = max(0.0, now_utc_s - bucket.at_utc_s)  # a clock set back adds nothing and takes nothing
-    return replace(bucket, tokens=min(float(per_minute), bucket.tokens + elapsed * per_minute / 60), at_utc_s=now_utc_s)
+    return replace(bucket, tokens=min(float(burst), bucket.tokens + elapsed * PER_MINUTE / 60), at_utc_s=now_utc_s)
 
 
 def _time_has_come(entry: SpoolEntry, now_utc_s: float) -> bool:

@@ -24,7 +24,7 @@ from gpuwatch.daemon.scene import Scene
 from gpuwatch.daemon.turn import Turn
 from gpuwatch.daemon.view import Process
 from gpuwatch.evidence.bundle import Bundles
-from gpuwatch.model.errors import ConfigError, GpuwatchError, SourceError, StoreError
+from gpuwatch.model.errors import ConfigError, EvidenceError, GpuwatchError, SourceError, StoreError
 from gpuwatch.model.settings import KeySource, Settings
 from gpuwatch.simulation.host import SimulatedHost
 from gpuwatch.store.memory import Snapshot, from_documents
@@ -113,15 +113,12 @@ class Assembly:
 
 
 def assemble(world: World, options: Options, settings: Settings, period_s: float) -> Assembly:
-    """Everything behind the edges. Raises StoreError, EvidenceError."""
+    """Everything behind the edges. Raises StoreError."""
     writer = Writer(options.state_dir, os.path.join(options.run_dir, "waiting.jsonl"), world.clerk, world.clock)
     stored = _open_store(writer, world, options)
     zone = local_zone()
     bundles = Bundles(world.files, os.path.join(options.state_dir, "evidence"))
-    removed = world.scribe.submit(bundles.clean)
-    if world.scribe.wait(removed, 10.0):
-        for name in removed.result():
-            world.log.write(NOTICE, f"evidence: removed {name}, which an earlier gpuwatch left unfinished")
+    _clean_evidence(bundles, world)
     scene = Scene(bundles, world.clock, zone, world.host, read_host_facts)
     executor = Executor(
         world.clock,
@@ -139,6 +136,21 @@ def assemble(world: World, options: Options, settings: Settings, period_s: float
     cycle = Cycle(ports, settings, stored, settings.host or world.host, period_s)
     scene.attach(cycle)
     return Assembly(cycle, scene, writer, journal, world)
+
+
+def _clean_evidence(bundles: Bundles, world: World) -> None:
+    """A disk that can't be cleaned stops no start: without durable evidence nothing destructive follows (S1)."""
+    cleaning = world.scribe.submit(bundles.clean)
+    if not world.scribe.wait(cleaning, 10.0):
+        world.log.write(CRITICAL, f"{bundles.root}: the disk does not answer; nothing will be stopped until it does")
+        return
+    try:
+        removed = cleaning.result()
+    except EvidenceError as error:
+        world.log.write(CRITICAL, f"evidence: {error}; nothing will be stopped until it can be written")
+        return
+    for name in removed:
+        world.log.write(NOTICE, f"evidence: removed {name}, which an earlier gpuwatch left unfinished")
 
 
 def _open_store(writer: Writer, world: World, options: Options) -> Snapshot:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -90,7 +89,7 @@ def test_observe_stops_nothing_and_says_what_it_would_have_done(host: GpuHost) -
     action = host.action("gpu-critical", ended)
     assert (action["state"], action["observe"]) == ("would_have", True)
     assert host.container.show("burner@3.service", "MainPID") == {"MainPID": str(pid)}
-    wait_for(lambda: "would have" in "".join(host.robot.texts()).lower(), 15, "the message says so", every_s=0.3)
+    wait_for(lambda: "would have" in "".join(host.robot.texts()).lower(), 45, "the message says so", every_s=0.3)
 
 
 def test_chinese_messages(host: GpuHost) -> None:
@@ -125,7 +124,7 @@ def test_unlisted_unit_is_left_alone(host: GpuHost) -> None:
     try:
         wait_for(lambda: f"{GPU}.compute" in host.scenario.path.read_text("utf-8"))
         host.scenario.heat(GPU, HOT)
-        assert wait_for(lambda: reasons(host), 20, every_s=0.3) == {"no_workload"}
+        wait_for(lambda: "no_workload" in host.reasons("gpu-critical"), 20, "the reason is logged", every_s=0.3)
         assert host.container.show("stranger.service", "ActiveState")["ActiveState"] == "active"
     finally:
         host.container.run("systemctl", "stop", "stranger.service")
@@ -147,20 +146,10 @@ def test_session_scope_is_left_alone(host: GpuHost) -> None:
     try:
         wait_for(lambda: f"{GPU}.compute" in host.scenario.path.read_text("utf-8"))
         host.scenario.heat(GPU, HOT)
-        assert wait_for(lambda: reasons(host), 20, every_s=0.3) == {"no_workload"}
+        wait_for(lambda: "no_workload" in host.reasons("gpu-critical"), 20, "the reason is logged", every_s=0.3)
         assert host.container.show("session-7.scope", "ActiveState")["ActiveState"] == "active"
     finally:
         host.container.sh("systemctl stop session-7.scope; /usr/local/bin/burner leave 3 -")
-
-
-def reasons(host: GpuHost) -> set[str]:
-    """Why nothing is done about the incident: the reason codes in gpuwatch's own log, empty while there is none."""
-    entries = host.container.run(
-        "journalctl", "-q", "-u", "gpuwatch.service", "-o", "json", "--output-fields=GPUWATCH_REASON,GPUWATCH_RULE",
-    ).stdout  # fmt: skip
-    fields = [json.loads(line) for line in entries.splitlines()]
-    mine = {each.get("GPUWATCH_REASON", "") for each in fields if each.get("GPUWATCH_RULE") == "gpu-critical"}
-    return mine & {"no_workload", "nobody_there", "attribution_unknown", "not_confirmed", "not_allowed"}
 
 
 def test_unit_that_others_require_is_refused_with_its_reason(host: GpuHost) -> None:
@@ -192,6 +181,6 @@ def test_process_list_with_an_impossible_pid_stops_nothing(host: GpuHost) -> Non
     pid = host.burn("burner@3.service")
     host.scenario.processes(GPU, [(pid, 1 << 30), (4294967295, 1 << 30)])
     host.scenario.heat(GPU, HOT)
-    assert wait_for(lambda: reasons(host), 20, every_s=0.3) == {"attribution_unknown"}
+    wait_for(lambda: "attribution_unknown" in host.reasons("gpu-critical"), 20, "the reason is logged", every_s=0.3)
     assert host.container.show("burner@3.service", "ActiveState")["ActiveState"] == "active"
     assert host.incident("gpu-critical")["incident"]["subject"]["key"] == uuid(GPU)

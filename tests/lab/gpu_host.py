@@ -1,7 +1,8 @@
 """A GPU server in a container: gpuwatch's package installed by apt, a fake driver library, workloads, kernel lines.
 
 gpuwatch runs under its own unit file. What a drop-in changes is only what a machine without a driver lacks:
-/proc/driver/nvidia appears, and its /dev/kmsg is another FIFO than journald's (a record reaches one reader only).
+/proc/driver/nvidia appears, and its /dev/kmsg is another FIFO than journald's (a record reaches one reader only). And
+what a container is special in: its boot id is a mount, which ProtectKernelTunables= would hide.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ DOORBELL = "/srv/lab/doorbell"
 DROP_IN = f"""[Service]
 BindReadOnlyPaths=/srv/lab/proc-driver:/proc/driver
 BindPaths={DOORBELL}:/dev/kmsg
+BindReadOnlyPaths=/srv/lab/boot_id:/proc/sys/kernel/random/boot_id
 LoadCredential=wecom-ops:/etc/gpuwatch/wecom-ops.key
 """
 ROBOT = """alerts:
@@ -100,6 +102,7 @@ class GpuHost:
         self.doorbell = KernelLog(place / "doorbell", wait=False)
         self.container = Container(root, binds=[f"{self.doorbell.path}:{DOORBELL}"])
         self._deb, self._library = deb, library
+        self._cursor = ""  # of the journal, at the last reset
         self.scenario: Scenario
 
     @contextmanager
@@ -118,6 +121,7 @@ class GpuHost:
         shutil.copyfile(self._library, box.root / lib.lstrip("/"))
         box.run("ldconfig")
         box.write("/srv/lab/proc-driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06\n")
+        box.sh("cat /proc/sys/kernel/random/boot_id >/srv/lab/boot_id")
         box.run("mknod", "-m", "0666", "/dev/nvidiactl", "c", str(NVIDIA_MAJOR), str(CTL_MINOR))
         assert stat.S_ISCHR((box.root / "dev/nvidiactl").stat().st_mode)
         box.write("/etc/systemd/system/gpuwatch.service.d/lab.conf", DROP_IN)
@@ -147,6 +151,8 @@ class GpuHost:
             " systemctl reset-failed; rm -rf /var/lib/gpuwatch/* /run/gpuwatch/* /etc/gpuwatch/conf.d/*"
         )
         self._fresh_scenario()
+        shown = box.run("journalctl", "-q", "-n", "0", "--show-cursor").stdout
+        self._cursor = shown.partition("-- cursor: ")[2].strip()
         self.robot.messages.clear()
         self.robot.errcode = 0
 
@@ -226,6 +232,15 @@ class GpuHost:
     def bundles(self) -> list[str]:
         """Names in the evidence directory, temporary ones included."""
         return sorted(self.container.sh("ls -A /var/lib/gpuwatch/evidence 2>/dev/null || true").stdout.split())
+
+    def reasons(self, rule: str) -> set[str]:
+        """The reason codes that gpuwatch has logged with a rule since the last reset."""
+        entries = self.container.run(
+            "journalctl", "-q", "-u", "gpuwatch.service", "-o", "json", f"--after-cursor={self._cursor}",
+            "--output-fields=GPUWATCH_REASON,GPUWATCH_RULE",
+        ).stdout  # fmt: skip
+        fields = [json.loads(line) for line in entries.splitlines()]
+        return {each.get("GPUWATCH_REASON", "") for each in fields if each.get("GPUWATCH_RULE") == rule}
 
     def log(self) -> str:
         """What the service wrote to the journal lately."""

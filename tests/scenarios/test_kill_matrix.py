@@ -197,10 +197,11 @@ def test_killed_at_any_moment_the_story_ends_the_same(tmp_path: Path, moment: in
     bench = world.bench()
     stops = [call for call in bench.calls() if call[0] == "stop"]
     assert stops == [("stop", TRAIN)]
-    assert {(intent.action, intent.state) for intent in bench.intents} == {("stop", IntentState.VERIFIED)}
-    evidence = tmp_path / "state" / "evidence"
-    (bundle,) = bench.bundles()
-    assert verify(str(evidence / bundle)) == ()
+    ended = sorted((intent.action, intent.state) for intent in bench.intents)
+    assert ended == [("snapshot", IntentState.VERIFIED), ("stop", IntentState.VERIFIED)]
+    assert bench.bundles() == sorted(intent.bundle for intent in bench.intents), "one bundle each, nothing unfinished"
+    for bundle in bench.bundles():
+        assert verify(str(tmp_path / "state" / "evidence" / bundle)) == ()
     heat, lost = sorted(bench.incidents, key=lambda incident: incident.label)
     assert (heat.state, lost.state) == (IncidentState.RECOVERED, IncidentState.OPEN)
     keys = set(bench.stored().spool)
@@ -218,4 +219,4 @@ def test_two_kills_in_a_row(tmp_path: Path) -> None:
     assert world.live(None) == 0
     bench = world.bench()
     assert [call for call in bench.calls() if call[0] == "stop"] == [("stop", TRAIN)]
-    assert len(bench.bundles()) == 1
+    assert len(bench.bundles()) == 2

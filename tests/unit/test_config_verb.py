@@ -21,7 +21,7 @@ def test_check_says_ok(tmp_path: Path, capsys: Capture) -> None:
     path = write(tmp_path, WHOLE, **{"10": ""})
     assert main(["config", "check", "--config", path]) == 0
     said = capsys.readouterr()
-    assert said.out == "ok: mode enforce, 20 rules, workloads: 'training', channels: 'ops' (2 files read)\n"
+    assert said.out == "ok: mode enforce, 21 rules, workloads: 'training', channels: 'ops' (2 files read)\n"
     assert said.err == ""
 
 

@@ -106,12 +106,26 @@ def test_critical_first_then_the_oldest_w5() -> None:
         entry("a#3/firing/ops", 10, Severity.CRITICAL),
         entry("a#4/firing/ops", 20, Severity.CRITICAL),
     ]
-    chosen, _ = due(entries, NOW_S, {}, per_minute=3)
-    assert keys(chosen) == ["a#4/firing/ops", "a#3/firing/ops", "a#2/firing/ops"]
-    assert all(each.state is DeliveryState.SENDING and each.attempts == 1 for each in chosen)
+    order: list[str] = []
+    buckets: dict[str, Bucket] = {}
+    while len(order) < 3:
+        (chosen,), buckets = due(entries, NOW_S, buckets, burst=3)
+        assert (chosen.state, chosen.attempts) == (DeliveryState.SENDING, 1)
+        order.append(chosen.key)
+        entries = [replace(each, state=DeliveryState.DELIVERED) if each.key == chosen.key else each for each in entries]
+    assert order == ["a#4/firing/ops", "a#3/firing/ops", "a#2/firing/ops"]
+    assert due(entries, NOW_S, buckets, burst=3)[0] == ()
 
 
-def test_three_a_minute_and_channel_w5() -> None:
+def test_one_at_a_time_a_channel_s8() -> None:
+    entries = [entry("a#1/firing/ops", 10), entry("a#2/firing/ops", 5), entry("a#2/firing/mail", 5)]
+    chosen, buckets = due(entries, NOW_S, {})
+    assert keys(chosen) == ["a#1/firing/ops", "a#2/firing/mail"]
+    on_its_way = [chosen[0], entries[1]]
+    assert due(on_its_way, NOW_S + 1, buckets)[0] == ()
+
+
+def test_six_at_once_then_three_a_minute_and_channel_w5() -> None:
     entries = [entry(f"a#{number}/firing/ops", 100 - number) for number in range(8)]
     entries.append(entry("a#1/firing/mail"))
     buckets: dict[str, Bucket] = {}
@@ -121,15 +135,15 @@ def test_three_a_minute_and_channel_w5() -> None:
         for each in chosen:
             sent.append((second, each.channel))
             entries[keys(tuple(entries)).index(each.key)] = replace(each, state=DeliveryState.DELIVERED)
-    assert [second for second, channel in sent if channel == "ops"] == [0, 0, 0, 20, 40, 60, 80, 100]
+    assert [second for second, channel in sent if channel == "ops"] == [0, 1, 2, 3, 4, 5, 20, 40]
     assert [second for second, channel in sent if channel == "mail"] == [0]
 
 
 def test_a_mention_counts_as_a_message_of_its_own() -> None:
     called = [entry(f"a#{number}/firing/ops", severity=Severity.CRITICAL, mention=("@all",)) for number in range(2)]
-    chosen, buckets = due([*called, entry("a#9/firing/ops")], NOW_S, {})
+    chosen, buckets = due([*called, entry("a#9/firing/ops")], NOW_S, {}, burst=3)
     assert keys(chosen) == ["a#0/firing/ops"], "the rest is saved for the second critical one"
-    waiting, _ = due([called[1]], NOW_S + 20, buckets)
+    waiting, _ = due([called[1]], NOW_S + 20, buckets, burst=3)
     assert keys(waiting) == ["a#1/firing/ops"]
 
 
