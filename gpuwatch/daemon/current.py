@@ -11,7 +11,6 @@ from gpuwatch.model.metric import METRICS
 from gpuwatch.policy.conditions import usable
 from gpuwatch.sources.ring import Ring
 
-
 RISING_OVER_S, RISING_C = 10.0, 1.0
 
 

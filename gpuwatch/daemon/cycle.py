@@ -119,7 +119,11 @@ class Cycle:
         intents, effects = ports.executor.advance((*self._intents, *planned), outcome.wishes, self.settings, now)
         ports.desk.collect(now)
         ports.desk.spool(
-            outcome.transitions, intents, self.settings, now, lambda incident: current_facts(incident, report, self.ring)
+            outcome.transitions,
+            intents,
+            self.settings,
+            now,
+            lambda incident: current_facts(incident, report, self.ring),
         )
         due = ports.desk.due(self.settings, now)
         committed = self._commit(outcome, intents, batches, now)

