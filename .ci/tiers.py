@@ -80,7 +80,7 @@ def _counted(report: ElementTree.ElementTree) -> Outcome:
 
 
 def side_by_side(name: str) -> Outcome:
-    """A tier whose tests don't disturb each other: two at a time."""
+    """A tier whose files don't disturb each other: two at a time."""
     return pytest_tier(name, side_by_side=True)
 
 
@@ -131,7 +131,7 @@ TIERS: dict[str, Callable[[str], Outcome]] = {
     "contract": pytest_tier,
     "integration": pytest_tier,
     "packaging": pytest_tier,
-    "e2e": pytest_tier,
+    "e2e": side_by_side,
     "pythons": pythons,
 }
 

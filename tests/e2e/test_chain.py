@@ -184,3 +184,27 @@ def test_process_list_with_an_impossible_pid_stops_nothing(host: GpuHost) -> Non
     wait_for(lambda: "attribution_unknown" in host.reasons("gpu-critical"), 20, "the reason is logged", every_s=0.3)
     assert host.container.show("burner@3.service", "ActiveState")["ActiveState"] == "active"
     assert host.incident("gpu-critical")["incident"]["subject"]["key"] == uuid(GPU)
+
+
+# -- what a crash leaves behind ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("after", ["preserved", "sent"])
+def test_killed_in_the_middle_it_carries_on_and_repeats_nothing(host: GpuHost, after: str) -> None:
+    """kill -9 as soon as the evidence is durable, or the stop is requested; systemd starts it again."""
+    started(host)
+    host.burn("stubborn@3.service")  # takes three seconds to die
+    host.scenario.heat(GPU, HOT)
+    host.action("gpu-critical", lambda action: action[after] is not None, timeout_s=20)
+    host.container.run("systemctl", "kill", "--signal=KILL", "--kill-whom=main", "gpuwatch.service")
+    wait_for(lambda: host.container.show("gpuwatch.service", "NRestarts")["NRestarts"] == "1", 20, every_s=0.2)
+    action = host.action("gpu-critical", ended, timeout_s=60)
+    assert action["state"] == "verified"
+    shown = host.incident("gpu-critical")
+    assert len(shown["actions"]) == 1
+    assert host.bundles() == [action["bundle"]]
+    host.gpuwatch("evidence", "verify", action["bundle"])
+    host.scenario.heat(GPU, COOL)
+    wait_for(lambda: set(told(host, "gpu-critical").values()) == {"delivered"}, 60, "all delivered", every_s=0.3)
+    firing = [text for text in host.robot.texts() if "critical" in text]
+    assert 1 <= len(firing) <= 2  # the one that was being sent may come twice
