@@ -63,7 +63,7 @@ def test_daemon_and_passes_decide_the_same_for_the_same_samples(tmp_path: Path) 
         bench = Bench(folder)
         for second in range(90):
             bench.heat(94 if 5 <= second < 20 else 60)
-            if restart:
+            if length and second % length == 0:
                 bench.restart()
             bench.run(1)
         told.append((bench.calls(), sorted(bench.spool), [intent.state for intent in bench.intents]))

@@ -38,7 +38,10 @@ class RecordedWriter:
 
     def commit(self, writes: Sequence[Write]) -> Committed:
         done: Committed = self._real.commit(writes)
-        self._steps.append(("commit", *(write.document["state"] for write in writes if write.table == "intents")))
+        states = [
+            write.document["state"] for write in writes if write.table == "intents" and write.document is not None
+        ]
+        self._steps.append(("commit", *states))
         if writes[-1].key == "cursor":
             assert [write.key for write in writes].count("cursor") == 1
         return done

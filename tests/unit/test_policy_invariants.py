@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.model.codec import decode, encode
+from gpuwatch.model.event import Event
 from gpuwatch.model.gpu import DriverState
 from gpuwatch.model.instant import Instant
 from gpuwatch.model.intent import FINAL, Intent, IntentState
@@ -87,7 +88,7 @@ class World:
             attribution(listed, *owners, index=index, confirmed=given["confirmed"], unknown=given["unknown"])
             for index in range(2)
         )
-        events = ()
+        events: tuple[Event, ...] = ()
         if given["xid"] is not None:
             events = (xid(given["xid"][0], self.now(given["xid"][1]), now),)
         seen = report(taken, *cards, state=given["state"])
