@@ -30,13 +30,9 @@ def open_incident(number: int, host: str, subject: Subject, label: str, rule: Ru
     )
 
 
-def find(incidents: Mapping[str, Incident], subject: Subject, aliases: Mapping[str, str]) -> Optional[Incident]:
-    """The open or recovered incident of a subject. `aliases` maps PCI addresses to UUIDs."""
-    wanted = aliases.get(subject.key, subject.key)
-    for incident in incidents.values():
-        if incident.subject.kind == subject.kind and aliases.get(incident.subject.key, incident.subject.key) == wanted:
-            return incident
-    return None
+def find(incidents: Mapping[str, Incident], subject: Subject) -> Optional[Incident]:
+    """The open or recovered incident of a subject."""
+    return next((incident for incident in incidents.values() if incident.subject == subject), None)
 
 
 def join(

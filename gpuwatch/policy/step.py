@@ -67,6 +67,7 @@ class _Step:
         for sample in self.samples:
             if sample.uuid and (not sample.lost or sample.uuid not in self.gpus):
                 self.gpus[sample.uuid] = KnownGpu(sample.index, sample.name, sample.pci)
+        self._name_what_had_an_address()
         self._end_what_no_longer_stands()
         for rule in self.rules.values():
             if rule.metric is not None and rule.metric != "host.acting_stopped":
@@ -92,6 +93,24 @@ class _Step:
         )
 
     # Conditions
+
+    def _name_what_had_an_address(self) -> None:
+        """What was filed under a PCI address while the card had no UUID yet (no driver, a line at boot)
+        goes on under its UUID: one card is one subject."""
+        uuids = self._aliases()
+        for key, alert in list(self.alerts.items()):
+            if alert.subject.kind != "gpu" or alert.subject.key not in uuids:
+                continue
+            subject = Subject("gpu", uuids[alert.subject.key])
+            named = conditions.alert_key(alert.rule, subject)
+            if named in self.alerts:
+                self._end(key, reason.CLEARED)
+            else:
+                label = f"GPU {self.gpus[subject.key].index}"
+                self.alerts[named] = replace(self.alerts.pop(key), subject=subject, label=label)
+        for number, incident in self.incidents.items():
+            if incident.subject.kind == "gpu" and incident.subject.key in uuids:
+                self.incidents[number] = replace(incident, subject=Subject("gpu", uuids[incident.subject.key]))
 
     def _end_what_no_longer_stands(self) -> None:
         """Alerts of rules that are gone or different; pending ones and events of an earlier boot."""
@@ -188,7 +207,7 @@ class _Step:
         self._decide(reason.FIRED, rule.name, alert.subject, alert.label, facts)
         if rule.severity is Severity.INFO:
             return  # for the log and the digest only
-        incident = incidents.find(self.incidents, alert.subject, self._aliases())
+        incident = incidents.find(self.incidents, alert.subject)
         if incident is None:
             incident = incidents.open_incident(
                 self.next_incident, self.inputs.host_name, alert.subject, alert.label, rule, self.now
@@ -218,7 +237,7 @@ class _Step:
             situation = Situation(
                 self.now,
                 self.inputs.intents,
-                attributions.get(self._aliases().get(alert.subject.key, alert.subject.key)),
+                attributions.get(alert.subject.key),
                 self.settings,
             )
             climbed, wishes = climb(alert, self.rules[alert.rule], situation)
