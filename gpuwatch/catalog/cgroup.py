@@ -32,8 +32,10 @@ _ID = "[0-9a-f]{64}"
 _DOCKER_SCOPE = re.compile(f"docker-({_ID})\\.scope")
 _PODMAN = re.compile(f"libpod-(?:payload-)?({_ID})(?:\\.scope)?")
 _OTHER_CONTAINER = re.compile(f"[a-z0-9.-]+-({_ID})\\.scope")
-_IN_KUBEPODS = re.compile(f"(?:[a-z0-9-]+-)?({_ID})(?:\\.scope)?")
-_KUBEPODS = re.compile(r"kubepods(?:[.-].*)?")
+# With a colon: the path that is meant for systemd's driver, taken literally by cgroupfs (SLICE:RUNTIME:ID)
+_IN_KUBEPODS = re.compile(f"(?:[^/]*:)?(?:[a-z0-9-]+-)?({_ID})(?:\\.scope)?")
+_LITERAL = re.compile(f"[^/:]*:(docker|libpod):({_ID})")
+_KUBEPODS = re.compile(r"kubepods(?:[.:-].*)?")
 _USER_MANAGER = re.compile(r"user@([0-9]+)\.service")
 _USER_SLICE = re.compile(r"user-([0-9]+)\.slice")
 _SLURM_JOB = re.compile(r"job_([0-9]+)")
@@ -100,7 +102,7 @@ def _container(parts: list[str], unit: Optional[str], below: list[str]) -> Optio
     manager = _USER_MANAGER.fullmatch(unit or "")
     for position, part in enumerate(parts):
         kind, container = _container_of(part, parts[position - 1] if position else "")
-        if container is None:
+        if container is None or (kind == "other" and part == container and unit is not None):
             continue
         if manager is None:
             return CgroupOwner(kind, unit, container)
@@ -113,7 +115,12 @@ def _container_of(part: str, before: str) -> tuple[str, Optional[str]]:
         match = pattern.fullmatch(part)
         if match:
             return kind, None if part.startswith("libpod-conmon-") else match[1]
-    return "docker", part if before == "docker" and re.fullmatch(_ID, part) else None
+    literal = _LITERAL.fullmatch(part)
+    if literal:
+        return "docker" if literal[1] == "docker" else "podman", literal[2]
+    # A bare id is docker's below /docker; outside of units, below a parent of the admin's own (--cgroup-parent), the
+    # engine that knows it must say.
+    return "docker" if before == "docker" else "other", part if re.fullmatch(_ID, part) else None
 
 
 def _user(parts: list[str], unit: Optional[str], below: list[str]) -> Optional[CgroupOwner]:

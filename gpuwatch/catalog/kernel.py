@@ -4,38 +4,26 @@ The caller vouches that the line really comes from the kernel (S10). Names of pr
 still chosen by users: at most 15 bytes of anything, so they are looked for from the right or
 between fixed words, and never decide anything (S11).
 
-Fields, by kind (None where the line does not say):
-  xid               xid pci gpu_instance compute_instance pid process link fatal caused_by recovery_from recovery_to
-  xid_unparsed      xid (None if unreadable)
-  gpu_lost          pci
-  gpu_init_failed   pci code minor
-  gpu_identity      pci uuid
-  gpu_serial        -
-  gsp_timeout       pci
-  uvm_fatal         pci code
-  sxid              sxid pci switch fatal link
-  sxid_detail       sxid pci switch
-  driver_load       version
-  driver_unload     -
-  oom_kill          scope pid process uid cgroup + owner (unit user_unit container runtime slurm_job slurm_step)
-  oom_invoked       process
-  oom_context       scope pid process cgroup + owner
+The lines are those of patterns_kernel.yaml; here is what needs more than one expression. An Xid has xid, pci,
+gpu_instance, compute_instance, pid, process, and where the line says so link, fatal, caused_by, recovery_from,
+recovery_to, nvlink_unit, error_status and intr_info; xid_unparsed has the number if that can be read.
 """
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Optional
 
-from gpuwatch.catalog import oom
+from gpuwatch.catalog import oom, patterns
+from gpuwatch.catalog.fields import Facts
+from gpuwatch.catalog.patterns import MOST_CHARACTERS
 from gpuwatch.catalog.text import clean
-from gpuwatch.model.event import Scalar
-from gpuwatch.model.pci import canonical
+from gpuwatch.model import pci as pci_addresses
 
-Facts = dict[str, Scalar]
-
-MOST_CHARACTERS = 4096  # the kernel cuts its lines at about 1,000
 MOST_LINES = 64
+
+canonical = lru_cache(maxsize=256)(pci_addresses.canonical)  # storms name the same few cards
 
 _DEVICE = re.compile(r"(?:PCI:)?([0-9A-Fa-f:.]{7,20})(?: GPU-I:([0-9]{1,4}))?(?: GPU-CI:([0-9]{1,4}))?")
 _XID = re.compile(r"NVRM: Xid \(([^()]{1,80})\): ([0-9]{1,6})(?:, ?|$)(.*)", re.DOTALL)
@@ -52,24 +40,13 @@ _RECOVERY = re.compile(r"changed from 0x([0-9A-Fa-f]{1,8})\b.{0,80}? to 0x([0-9A
 _LINK = re.compile(r"\b[Ll]ink ([0-9]{1,4})\b")
 _FATALITY = re.compile(r"\b([Nn]on-?)?[Ff]atal\b")
 _LINK_XIDS = frozenset({74, *range(144, 151), 155})
+_REGISTERS = re.compile(r"([A-Z][A-Z0-9_]{2,30}) .{0,60}?\((0x[0-9A-Fa-f]{1,8}) (0x[0-9A-Fa-f]{1,8})\b", re.DOTALL)
+_REGISTER_XIDS = frozenset(range(144, 151))
 
 _ANY_PCI = re.compile(r"\b(?:PCI:)?((?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?)(?![0-9A-Fa-f:])")
-_IDENTITY = re.compile(
-    r"NVRM: GPU at (?:PCI:)?([0-9A-Fa-f:.]{7,20}): (GPU-[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12})"
-)
 _INIT_FAILED = re.compile(r"(?:RmInitAdapter|rm_init_adapter)\b.{0,40}?failed", re.DOTALL)
 _INIT_CODE = re.compile(r"failed!? ?\((0x[0-9A-Fa-f:x]{1,40})\)")
 _INIT_MINOR = re.compile(r"device minor number ([0-9]{1,6})")
-_UVM = re.compile(r"uvm encountered global fatal error (0x[0-9A-Fa-f]{1,16})")
-_GSP = re.compile(
-    r"GSP RM heartbeat timed out|GSP RPC .{0,60}?time(?:out|d out)|Timeout .{0,60}?waiting for .{0,60}?GSP", re.DOTALL
-)
-_SERIAL = re.compile(r"NVRM: GPU (?:Board Serial Number:|is on Board )")
-_LOADING = re.compile(r"NVRM: loading NVIDIA UNIX .{0,80}?\s([0-9]{2,5}(?:\.[0-9]{1,5}){1,3})\b")
-_SXID = re.compile(
-    r"nvidia-nvswitch([0-9]{1,4}): SXid \((?:PCI:)?([0-9A-Fa-f:.]{7,20})\): ([0-9]{1,6})(?:, ?|$)(.*)", re.DOTALL
-)
-_SXID_FATALITY = re.compile(r"(Non-fatal|Fatal)(?:, |$)")
 # The driver wraps long messages inside one record; what follows a wrap starts in lower case or with a parenthesis.
 _WRAP = re.compile(r"[ \t\r]*\n[ \t]*NVRM:[ \t]+(?=[a-z(])")
 
@@ -87,44 +64,30 @@ def parse_entry(message: str) -> tuple[Facts, ...]:
 
 def parse(message: str) -> Optional[Facts]:
     """What one line says: `kind` and the kind's fields, or None when it is of no interest."""
-    line = message[:MOST_CHARACTERS]
-    if line.startswith("NVRM: "):
-        return _parse_nvrm(line)
-    if line.startswith("nvidia-"):
-        return _parse_nvidia_module(line)
-    return oom.parse(line)
+    return table().read(message if len(message) <= MOST_CHARACTERS else message[:MOST_CHARACTERS])
 
 
-def _parse_nvrm(line: str) -> Optional[Facts]:
-    if line.startswith("NVRM: Xid"):
-        return _parse_xid(line)
-    identity = _IDENTITY.match(line)
-    if identity:
-        return {"kind": "gpu_identity", "pci": canonical(identity[1]), "uuid": "GPU-" + identity[2][4:].lower()}
-    if "fallen off the bus" in line:
-        return {"kind": "gpu_lost", "pci": _first_pci(line)}
-    if _INIT_FAILED.search(line):
-        code, minor = _INIT_CODE.search(line), _INIT_MINOR.search(line)
-        return {
-            "kind": "gpu_init_failed",
-            "pci": _first_pci(line),
-            "code": code[1] if code else None,
-            "minor": int(minor[1]) if minor else None,
-        }
-    uvm = _UVM.search(line)
-    if uvm:
-        return {"kind": "uvm_fatal", "pci": _first_pci(line), "code": uvm[1]}
-    if _GSP.search(line):
-        return {"kind": "gsp_timeout", "pci": _first_pci(line)}
-    loading = _LOADING.match(line)
-    if loading:
-        return {"kind": "driver_load", "version": loading[1]}
-    if _SERIAL.match(line):
-        return {"kind": "gpu_serial"}
-    return None
+@lru_cache(maxsize=1)
+def table() -> patterns.Table:
+    """The patterns of kernel lines."""
+    rows = (row for row in patterns.shipped() if row["source"] == "kernel")
+    readers = {"xid": _read_xid, "gpu_init_failed": _read_init_failed, "oom": oom.parse}
+    return patterns.Table(patterns.build(rows, readers))
 
 
-def _parse_xid(line: str) -> Facts:
+def _read_init_failed(line: str) -> Optional[Facts]:
+    if _INIT_FAILED.search(line) is None:
+        return None
+    code, minor = _INIT_CODE.search(line), _INIT_MINOR.search(line)
+    return {
+        "kind": "gpu_init_failed",
+        "pci": _first_pci(line),
+        "code": code[1] if code else None,
+        "minor": int(minor[1]) if minor else None,
+    }
+
+
+def _read_xid(line: str) -> Facts:
     match = _XID.match(line)
     device = _DEVICE.fullmatch(match[1]) if match else None
     pci = canonical(device[1]) if device else None
@@ -146,14 +109,21 @@ def _parse_xid(line: str) -> Facts:
     if caused_by:
         facts["caused_by"] = int(caused_by[1])
     if xid in _LINK_XIDS:
-        link, fatality = _LINK.search(detail), _FATALITY.search(detail)
-        facts["link"] = int(link[1]) if link else None
-        facts["fatal"] = not fatality[1] if fatality else None
+        _add_link(facts, xid, detail)
     if xid == 154:
         recovery = _RECOVERY.search(detail)  # K10: the numbers; the labels change between drivers
         facts["recovery_from"] = int(recovery[1], 16) if recovery else None
         facts["recovery_to"] = int(recovery[2], 16) if recovery else None
     return facts
+
+
+def _add_link(facts: Facts, xid: int, detail: str) -> None:
+    link, fatality = _LINK.search(detail), _FATALITY.search(detail)
+    facts["link"] = int(link[1]) if link else None
+    facts["fatal"] = not fatality[1] if fatality else None
+    registers = _REGISTERS.match(detail) if xid in _REGISTER_XIDS else None
+    if registers:  # the first is intrInfo, the second errorStatus: what catalog.nvlink5 decodes
+        facts["nvlink_unit"], facts["intr_info"], facts["error_status"] = registers[1], registers[2], registers[3]
 
 
 def _split_process(rest: str) -> tuple[Optional[int], Optional[str], str]:
@@ -172,7 +142,10 @@ def _split_process(rest: str) -> tuple[Optional[int], Optional[str], str]:
 
 
 def _split_name(rest: str) -> tuple[str, str]:
-    commas = [at for at in range(min(len(rest), 17)) if rest.startswith(", ", at)]
+    commas, at = [], rest.find(", ", 0, 18)
+    while at >= 0:
+        commas.append(at)
+        at = rest.find(", ", at + 1, 18)
     for at in commas:
         if _DETAIL.match(rest, at + 2):
             return rest[:at], rest[at + 2 :]
@@ -180,20 +153,6 @@ def _split_name(rest: str) -> tuple[str, str]:
         return rest[: commas[0]], rest[commas[0] + 2 :]
     name, _, detail = rest.partition(", ")
     return name[:32], detail
-
-
-def _parse_nvidia_module(line: str) -> Optional[Facts]:
-    if line.startswith("nvidia-nvlink: Unregistered"):
-        return {"kind": "driver_unload"}
-    match = _SXID.match(line)
-    if match is None:
-        return None
-    facts: Facts = {"kind": "sxid", "sxid": int(match[3]), "pci": canonical(match[2]), "switch": int(match[1])}
-    fatality = _SXID_FATALITY.match(match[4])
-    if fatality is None:  # severities, registers and raw data: more lines of the same trouble
-        return {**facts, "kind": "sxid_detail"}
-    link = _LINK.search(match[4])
-    return {**facts, "fatal": fatality[1] == "Fatal", "link": int(link[1]) if link else None}
 
 
 def _first_pci(line: str) -> Optional[str]:

@@ -23,6 +23,18 @@ _INVOKED = re.compile(r"(.{1,32}) invoked oom-killer: ", re.DOTALL)
 _REAPED = re.compile(r"oom_reaper: reaped process ([0-9]{1,10}) \((.{0,32})\), now ", re.DOTALL)
 _LIMIT = re.compile(r"Task in (/[^\n]{0,2000}?) killed as a result of limit of (/[^\n]{0,2000})")
 _GROUP = re.compile(r"Tasks in (/[^\n]{0,2000}?) are going to be killed due to memory\.oom\.group set")
+_OOMD = re.compile(r"Killed (/[^\n]{1,2000}?) due to memory (?:pressure|used)")
+# How runtimes name the cgroups of containers, and of the processes that watch over one.
+_RUNTIMES = {
+    "docker": "docker",
+    "libpod": "podman",
+    "libpod-payload": "podman",
+    "cri-containerd": "containerd",
+    "nerdctl": "containerd",
+    "crio": "crio",
+}
+_RUNTIME = re.compile(r"/(docker|libpod|libpod-payload|cri-containerd|nerdctl|crio)-[0-9a-f]{64}(?:\.scope)?(?:/|$)")
+_MONITOR = re.compile(r"/(libpod|crio)-conmon-([0-9a-f]{64})(?:\.scope)?(?:/|$)")
 
 Facts = dict[str, Scalar]
 
@@ -70,6 +82,12 @@ def _parse_killed(line: str) -> Optional[Facts]:
     return {"kind": "oom_kill", "scope": scope, "pid": int(match[2]), "process": clean(match[3])}
 
 
+def parse_oomd(line: str) -> Optional[Facts]:
+    """A line of systemd-oomd about what it killed."""
+    match = _OOMD.match(line)
+    return {"kind": "oomd_kill", "count": None, **_owner(match[1])} if match else None
+
+
 def _owner(path: str) -> Facts:
     owner = cgroup.parse(path)
     user_unit = owner.user_unit
@@ -80,8 +98,17 @@ def _owner(path: str) -> Facts:
         "cgroup": clean(path),
         "unit": owner.unit,
         "user_unit": user_unit and clean(user_unit),
-        "container": owner.container,
-        "runtime": owner.kind if owner.kind in ("docker", "podman") else None,
+        **_container(path, owner),
         "slurm_job": int(owner.slurm_job[:18]) if owner.slurm_job else None,
         "slurm_step": owner.slurm_step,
     }
+
+
+def _container(path: str, owner: cgroup.CgroupOwner) -> Facts:
+    """Container, the runtime that made it, and whether the path is that of its monitor instead of itself."""
+    monitor = _MONITOR.search(path)
+    if monitor:
+        return {"container": monitor[2], "runtime": _RUNTIMES[monitor[1]], "role": "monitor"}
+    named = _RUNTIME.search(path) if owner.container else None
+    runtime = _RUNTIMES[named[1]] if named else owner.kind if owner.kind in ("docker", "podman") else None
+    return {"container": owner.container, "runtime": runtime, "role": None}

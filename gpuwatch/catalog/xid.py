@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Optional
 
+from gpuwatch.catalog import nvlink5
 from gpuwatch.model.event import Scalar
 from gpuwatch.model.rule import Severity
 
@@ -38,10 +39,6 @@ CLASSES = (
     "ignore",
     "unknown",
 )
-
-# Numbers of the driver's recovery action (NVML's GpuRecoveryAction, Xid 154):
-# none, GPU reset, node reboot, drain peer-to-peer, drain and reset.
-_RECOVERY_CLASSES = {0: "informational", 1: "gpu_reset", 2: "host_restart", 3: "gpu_reset", 4: "gpu_reset"}
 
 
 @dataclass(frozen=True)
@@ -100,22 +97,47 @@ def action_text(action: str, language: str) -> str:
     return str(row[language]) if row else action
 
 
+def next_step(entry: Xid, language: str) -> str:
+    """The one thing to do first."""
+    own = _table()["codes"].get(str(entry.number), {})
+    return str(own.get("next_" + language) or _table()["actions"][entry.action]["next_" + language])
+
+
+def recovery(action: Scalar) -> Optional[Mapping[str, str]]:
+    """A recovery action by its number (K10: labels change between drivers; the numbers are those of NVML's
+    GpuRecoveryAction): class, severity, en, zh, next_en, next_zh. None for a number that is not known."""
+    found: Optional[Mapping[str, str]] = _table()["recovery"].get(str(action)) if isinstance(action, int) else None
+    return found
+
+
+def cause(facts: Mapping[str, Scalar]) -> Optional[nvlink5.Cause]:
+    """What the registers of an NVLink 5 line say, if it has any."""
+    return nvlink5.decode_facts(*(facts.get(name) for name in ("xid", "nvlink_unit", "intr_info", "error_status")))
+
+
 def judge(facts: Mapping[str, Scalar]) -> tuple[str, Severity]:
     """Class and severity of one Xid line, from its number and from what the line itself says."""
     number = facts.get("xid")
     entry = lookup(number if isinstance(number, int) else -1)
     if facts.get("recovery_to") is not None:
-        return _judge_recovery(facts["recovery_to"])
-    if entry.klass == "link" and facts.get("fatal") is not None:
-        return entry.klass, Severity.CRITICAL if facts["fatal"] else Severity.WARNING
+        action = recovery(facts["recovery_to"])
+        return (action["class"], Severity(action["severity"])) if action else ("unknown", Severity.WARNING)
+    if entry.klass == "link":
+        return entry.klass, _judge_link(entry, facts)
     return entry.klass, entry.severity
 
 
-def _judge_recovery(action: Scalar) -> tuple[str, Severity]:
-    klass: Optional[str] = _RECOVERY_CLASSES.get(action) if isinstance(action, int) else None
-    if klass is None:
-        return "unknown", Severity.WARNING
-    return klass, Severity.INFO if klass == "informational" else Severity.CRITICAL
+def _judge_link(entry: Xid, facts: Mapping[str, Scalar]) -> Severity:
+    """K7: the word in the line, then the table of registers, then the number."""
+    found = cause(facts)
+    fatal = facts.get("fatal")
+    if fatal is None and found is not None:
+        fatal = found.fatal
+    if fatal is None:
+        return entry.severity
+    if fatal:
+        return Severity.CRITICAL
+    return Severity.INFO if found is not None and found.of_no_concern else Severity.WARNING
 
 
 @lru_cache(maxsize=1)

@@ -128,7 +128,7 @@ def _epilogue(folder: str, state_dir: str, receiver: Any, over: bool) -> int:
         f"  gpuwatch incident show 1 --state-dir {state_dir}\n"
         f"  gpuwatch evidence list --state-dir {state_dir}\n"
         "  gpuwatch explain 79\n"
-        "On a real host: edit /etc/gpuwatch/gpuwatch.yaml, then systemctl enable --now gpuwatch\n"
+        "On a real host: install the package, edit /etc/gpuwatch/gpuwatch.yaml, then systemctl reload gpuwatch\n"
         f"All that the demo left is in {folder}"
     )
     if over and bundles and len(messages) >= 3:

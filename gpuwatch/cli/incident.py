@@ -96,7 +96,7 @@ def _show(stored: Snapshot, args: argparse.Namespace) -> int:
 def draw(incident: Incident, intents: list[Intent], told: Mapping[str, str]) -> str:
     """The whole story, one line an entry, in order."""
     lines = [
-        f"Incident {incident.id}: {incident.label} ({incident.subject.key or 'this host'})",
+        f"Incident {incident.id}: {incident.label} ({incident.subject.id or 'this host'})",
         f"{incident.severity.value}, {incident.state.value}, since {local_time(incident.opened.utc_s)}",
     ]
     for cause in incident.causes:

@@ -42,7 +42,12 @@ def as_data(settings: Settings) -> Data:
 
 
 def _workload(workload: Workload) -> Data:
-    data: Data = {"name": workload.name, "units": list(workload.units), "priority": workload.priority}
+    data: Data = {"name": workload.name}
+    if workload.units or not workload.containers:
+        data["units"] = list(workload.units)
+    if workload.containers:
+        data["containers"] = list(workload.containers)
+    data["priority"] = workload.priority
     if workload.mode is not None:
         data["mode"] = workload.mode.value
     if workload.allow is not None:

@@ -16,6 +16,11 @@ from gpuwatch.model.settings import Mode, StopSettings, Workload
 from gpuwatch.model.units import catches_all, matches, refusal
 
 _UNIT = re.compile(r"[A-Za-z0-9:_.@\\*?\[\]!-]{1,255}")
+_CONTAINER_SCOPE = re.compile(r"(?:docker|libpod|cri-containerd|crio|nerdctl)-.*\.scope")
+_CONTAINER_NAME = r"[A-Za-z0-9*?\[][A-Za-z0-9_.*?\[\]!-]{0,254}"
+_CONTAINER_LABEL = r"label:[A-Za-z0-9][A-Za-z0-9_./-]{0,254}=[^\x00-\x1f\x7f]{0,255}"
+_COMPOSE_SERVICE = r"compose:[a-z0-9*?\[][a-z0-9_*?\[\]!-]{0,254}/[A-Za-z0-9*?\[][A-Za-z0-9_.*?\[\]!-]{0,254}"
+_CONTAINER = re.compile(f"{_CONTAINER_LABEL}|{_COMPOSE_SERVICE}|{_CONTAINER_NAME}")
 
 
 class _UnitText(ScalarKind):
@@ -52,7 +57,40 @@ class WorkloadUnit(_UnitText):
         """As systemd and S2 see it."""
         if catches_all(text):
             return "names every unit of the host; name the workload's own units, e.g. train@*.service"
+        if _CONTAINER_SCOPE.fullmatch(text):
+            return "is the scope of a container, which only its engine may touch; name the container below containers"
         return refusal(text)
+
+
+@dataclass(frozen=True)
+class WorkloadContainer(ScalarKind):
+    """Containers by name, label or compose service. Which forms there are: model/container.py."""
+
+    @property
+    def words(self) -> str:
+        """The forms."""
+        return "a container's name such as trainer-*, label:KEY=VALUE or compose:PROJECT/SERVICE"
+
+    def parse(self, text: str) -> str:
+        """The pattern."""
+        kind, colon, rest = text.partition(":")
+        if colon and kind not in ("label", "compose"):
+            hint = " (images are not matched, only containers)" if "/" in text else ""
+            raise ValueError(f"{quoted(text)} is not {self.words}{hint}")
+        if kind == "compose" and colon and rest and "/" not in rest:
+            raise ValueError(f"{quoted(text)} names no service; compose:PROJECT/* means all of a project's")
+        if not _CONTAINER.fullmatch(text):
+            raise ValueError(f"{quoted(text)} is not {self.words}")
+        project = rest.partition("/")[0] if kind == "compose" else text
+        if project.strip("*?") == "":
+            raise ValueError(f"{quoted(text)} names every container of the host; name the workload's own")
+        if text.startswith("k8s_") or text.startswith("label:io.kubernetes."):
+            raise ValueError(f"{quoted(text)} names containers of Kubernetes, which gpuwatch never touches")
+        return text
+
+    def schema(self) -> Schema:
+        """A string."""
+        return {"type": "string", "pattern": f"^(?:{_CONTAINER.pattern})$"}
 
 
 @dataclass(frozen=True)
@@ -86,15 +124,24 @@ STOP = Record(
 )
 
 
+SHOWN_ONLY = "this version shows these containers and whose GPUs they use, and can't stop them: only units are acted on"
+
+
 def _build_workload(fields: Fields, path: str, report: Report) -> Optional[Workload]:
     mode, allow = fields.value("mode"), fields.value("allow")
     if mode == Mode.ENFORCE.value and allow == ():
         report.warn(fields.place_of("allow"), f"{path}.allow", "is empty, so 'mode: enforce' does nothing here")
-    if "name" not in fields.found or "units" not in fields.found:
+    if not fields.given("units", "containers"):
+        report.error(fields.place, path, "needs 'units' or 'containers', e.g. units: [\"train@*.service\"]")
+        return None
+    if "containers" in fields.found:
+        report.warn(fields.place_of("containers"), f"{path}.containers", SHOWN_ONLY)
+    if "name" not in fields.found:
         return None
     return Workload(
         name=fields.value("name"),
-        units=fields.value("units"),
+        units=fields.value("units", ()),
+        containers=fields.value("containers", ()),
         priority=fields.value("priority", Workload.priority),
         mode=Mode(mode) if mode else None,
         allow=allow,
@@ -112,7 +159,12 @@ WORKLOADS = NamedList(
             ListOf(WorkloadUnit(), least=1),
             "Services and scopes by name; * and ? match as in a shell. No slices, no sessions.",
             example='["train@*.service"]',
-            required=True,
+        ),
+        Setting(
+            "containers",
+            ListOf(WorkloadContainer(), least=1),
+            "Containers by name (* and ? as in a shell), label:KEY=VALUE or compose:PROJECT/SERVICE.",
+            example='["trainer-*"]',
         ),
         Setting("priority", Count(0, 1000), "The lowest is acted on first.", default=Workload.priority),
         Setting("mode", Choice(("observe", "enforce")), "Left out: as the whole host.", example="enforce"),
@@ -125,8 +177,8 @@ WORKLOADS = NamedList(
         Setting("stop", STOP, "How it is stopped."),
     ),
     build=_build_workload,
+    conditions=({"anyOf": [{"required": ["units"]}, {"required": ["containers"]}]},),
     absent={
-        "containers": later("it acts on systemd units only (units); nothing would guard these containers"),
         "gpu_memory_limit": later("no rule watches memory against a limit of the workload"),
         "resume": later("what was stopped stays as systemd leaves it, and people start it again"),
         "logs": later("bundles hold no logs of applications"),
@@ -144,7 +196,7 @@ PROTECT_UNITS = Setting(
 
 
 def check_overlaps(workloads: Iterable[Found], protect: tuple[str, ...], report: Report) -> None:
-    """One unit glob in two workloads is an error (whose mode would hold?); a protected one is told."""
+    """One pattern in two workloads is an error (whose mode would hold?); a protected unit is told."""
     owner: dict[str, str] = {}
     for found in workloads:
         named: Named = found.value
@@ -157,3 +209,9 @@ def check_overlaps(workloads: Iterable[Found], protect: tuple[str, ...], report:
             owner.setdefault(glob, named.name)
             if glob in protect or matches(glob, protect):
                 report.warn(found.place, path, f"'{glob}' is protected (protect.units) and is never touched")
+        for pattern in named.thing.containers:
+            path = f"workloads[{named.name}].containers"
+            if owner.get(f"container {pattern}", named.name) != named.name:
+                text = f"{quoted(pattern)} belongs to workload '{owner[f'container {pattern}']}' already"
+                report.error(found.place, path, text)
+            owner.setdefault(f"container {pattern}", named.name)

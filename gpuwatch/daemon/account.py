@@ -29,7 +29,7 @@ def log_decisions(log: Log, decisions: Iterable[Decision]) -> None:
         message = f"{decision.label}: {decision.rule or 'event'}: {decision.code}" + (f" ({facts})" if facts else "")
         fields = {"MESSAGE_ID": DECISION_ID, "GPUWATCH_RULE": decision.rule, "GPUWATCH_REASON": decision.code}
         if decision.subject.kind == "gpu":
-            fields["GPU_UUID"] = decision.subject.key
+            fields["GPU_UUID"] = decision.subject.id
         log.write(priority, message, fields)
 
 

@@ -253,7 +253,8 @@ def _daemon(options: Options, log: Log, host: Optional[SimulatedHost]) -> int:
     )
     control = Control(lambda: turn.latest, waker.wake, os.geteuid())
     turn.requests = control.requests
-    server = ControlServer(os.path.join(options.run_dir, "control.sock"), control.handle)
+    server = _listen(os.path.join(options.run_dir, "control.sock"), control)
+    turn.reader_gid = os.stat(os.path.join(options.run_dir, "control.sock")).st_gid
     _say_hello(log, world, settings, options)
     sd = manager()
     try:
@@ -275,6 +276,13 @@ def _daemon(options: Options, log: Log, host: Optional[SimulatedHost]) -> int:
         lock.release()
     log.write(INFO, "stopped")
     return OK
+
+
+def _listen(path: str, control: Control) -> ControlServer:
+    try:
+        return ControlServer(path, control.handle)
+    except OSError as error:
+        raise SourceError(f"can't listen at {path}: {error.strerror or error}") from error
 
 
 def _say_hello(log: Log, world: World, settings: Settings, options: Options) -> None:

@@ -19,7 +19,7 @@ def current_facts(incident: Incident, report: GpuReport, ring: Ring) -> Mapping[
     facts: dict[str, Scalar] = {}
     if report.state is not DriverState.OK:
         return facts
-    mine = next((sample for sample in report.samples if incident.subject.key in (sample.uuid, sample.pci)), None)
+    mine = next((sample for sample in report.samples if incident.subject.id in (sample.uuid, sample.pci)), None)
     if mine is None:
         return facts
     for name, metric in (("temperature", "gpu.temperature"), ("value", _judged(incident))):

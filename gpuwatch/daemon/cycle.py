@@ -165,7 +165,15 @@ class Cycle:
         }
         problems = {"host.store_failing": self.ports.writer.problem, "host.driver_silent": report.reason}
         inputs = Inputs(
-            now, report, attributions, events, self._intents, host, problems, self._period_s, self._host_name
+            now=now,
+            report=report,
+            attributions=attributions,
+            events=events,
+            intents=self._intents,
+            host=host,
+            problems=problems,
+            period_s=self._period_s,
+            host_name=self._host_name,
         )
         return step(self._policy, inputs, self.settings)
 

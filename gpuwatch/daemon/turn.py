@@ -35,6 +35,7 @@ class Turn:
     log: Log
     load_settings: Callable[[], Settings]
     run_dir: str
+    reader_gid: int = -1  # who may read the copy of the view beside root
     requests: deque[Request] = field(default_factory=deque)
     latest: Mapping[str, Any] = field(default_factory=dict)
     _snapshots: list[tuple[Request, str, Task[Instant]]] = field(default_factory=list)
@@ -119,6 +120,8 @@ class Turn:
         try:
             descriptor = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                os.fchmod(descriptor, 0o640)  # whatever the umask: those who may use the socket may read this
+                os.fchown(descriptor, -1, self.reader_gid)
                 json.dump(self.latest, file, ensure_ascii=False)
             os.replace(path + ".new", path)
         except OSError as error:

@@ -145,7 +145,7 @@ def _gpu(sample: GpuSample, seen: Seen, settings: Settings) -> dict[str, Any]:
     incidents = [
         incident.number
         for incident in seen.policy.incidents.values()
-        if incident.subject.key in (sample.uuid, sample.pci) and incident.state is IncidentState.OPEN
+        if incident.subject.id in (sample.uuid, sample.pci) and incident.state is IncidentState.OPEN
     ]
     stopped = [
         each.target for each in seen.intents if each.gpu == sample.uuid and each.incident in incidents and each.open

@@ -24,7 +24,7 @@ class Event:
     kind: str
     at: Instant
     seen: Instant
-    source: str  # journal | driver | host | gpuwatch
+    source: str  # journal | driver | host | containers | gpuwatch
     fields: Mapping[str, Scalar] = field(default_factory=dict)
     uuid: Optional[str] = None
     text: str = ""

@@ -22,6 +22,7 @@ class DriverState(str, Enum):
     SILENT = "silent"  # the child does not answer in time; what it said before is stale
     FAILED = "failed"  # nvmlInit gave another error; reason says which
     RELEASED = "released"  # given up on request, for a repair
+    PAUSED = "paused"  # not asked after an Xid 119 or 120, but for a probe now and then
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class GpuProcess:
     pid: int
     kind: str  # compute | graphics | mps
     used_bytes: Optional[int] = None
+    instance: Optional[int] = None  # id of the MIG instance it is on
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,38 @@ class ProcessList:
 
 
 @dataclass(frozen=True)
+class GpuIdentity:
+    """A GPU as it is remembered. `index` is the last one the driver gave it, for display."""
+
+    uuid: str
+    index: int
+    name: str
+    pci: str
+
+
+@dataclass(frozen=True)
+class MigInstance:
+    """A part of a GPU in MIG mode (N8). It has memory and processes of its own; all else is the GPU's.
+
+    `readings` holds gpu.memory_* under the names of the whole card's. `processes` as in GpuSample.
+    """
+
+    uuid: str
+    gpu_instance: int
+    compute_instance: int
+    name: str
+    readings: Mapping[str, Reading] = field(default_factory=dict)
+    processes: Optional[ProcessList] = None
+
+
+@dataclass(frozen=True)
 class GpuSample:
     """The readings of one GPU, keyed by metric name (model/metric.py).
+
+    `readings` are those of this second. `slow` holds what is read once a minute (METRICS[name].every_s), asked
+    for at `slow_taken`; it is empty until the driver has told it once. `taken` is set where this GPU was too
+    slow for the report's question and these are the readings of an earlier one, at most 3 s before.
+    `unified_memory`: the card has no memory of its own, the host's counts (N6).
 
     `lost` is the reason when the driver says that the GPU is gone (NVML errors 15 GPU_IS_LOST and
     16 RESET_REQUIRED, or a known UUID that is no longer listed); then there are no readings.
@@ -60,6 +92,15 @@ class GpuSample:
     processes: Optional[ProcessList] = None
     lost: Optional[str] = None
     sources: Mapping[str, str] = field(default_factory=dict)
+    slow: Mapping[str, Reading] = field(default_factory=dict)
+    slow_taken: Optional[Instant] = None
+    taken: Optional[Instant] = None
+    unified_memory: bool = False
+    instances: tuple[MigInstance, ...] = ()
+
+    def reading(self, metric: str) -> Optional[Reading]:
+        """Of this second or of this minute; None when it was not read."""
+        return self.readings.get(metric) or self.slow.get(metric)
 
 
 @dataclass(frozen=True)
@@ -70,6 +111,11 @@ class GpuReport:
     were any; it stays behind while the driver is silent or fails. `stuck_since` is set while any
     GPU goes unanswered: with state SILENT all of them, with state OK those whose readings have
     failed. `binding` names the Python module that speaks to the library, with path and version.
+
+    `capabilities`, by UUID and metric (and "processes", "mig"): "supported", "unsupported", or "failed" for
+    what has never been read; found by asking, since this start of the child (N12). `new` are UUIDs that are
+    not in the remembered set, `missing` those of the set that the driver does not list (N10). `resumes` is
+    when a driver that is PAUSED is probed next, or one that is RELEASED is spoken to again.
     """
 
     state: DriverState
@@ -82,6 +128,16 @@ class GpuReport:
     stuck_since: Optional[Instant] = None
     stuck_pids: tuple[int, ...] = ()
     binding: str = ""
+    capabilities: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    new: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    resumes: Optional[Instant] = None
+
+    def taken_of(self, sample: GpuSample, metric: str = "") -> Optional[Instant]:
+        """When a reading of one of its samples was asked for; without `metric`, those of this second."""
+        if metric in sample.slow and metric not in sample.readings:
+            return sample.slow_taken
+        return sample.taken or self.taken
 
 
 @dataclass(frozen=True)
@@ -100,6 +156,14 @@ class Owner:
     cgroup: str = ""
     used_bytes: Optional[int] = None
     process_kind: str = "compute"
+    instance: Optional[int] = None  # id of the MIG instance it is on
+    # Names for people, put on by sources/owner_names.py; nothing is decided by them
+    container_name: str = ""
+    container_pid: Optional[int] = None  # its pid inside the container
+    image: str = ""
+    compose: str = ""  # PROJECT/SERVICE
+    user_unit: str = ""  # unit of the user's own service manager
+    job: str = ""  # of Slurm: JOB.STEP
 
 
 @dataclass(frozen=True)

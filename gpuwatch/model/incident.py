@@ -17,7 +17,7 @@ class Subject:
     """What a rule judged: kind "gpu" with a UUID (or a PCI address while the UUID is unknown), or "host"."""
 
     kind: str  # gpu | host
-    key: str  # UUID, pci address, or "" for the host
+    id: str  # UUID, pci address, or "" for the host
 
 
 class IncidentState(str, Enum):

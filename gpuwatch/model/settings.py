@@ -26,7 +26,10 @@ class StopSettings:
 
 @dataclass(frozen=True)
 class Workload:
-    """What gpuwatch may act on: leaf units by glob. `mode` None: as the whole host."""
+    """What gpuwatch may act on: leaf units by glob. `mode` None: as the whole host.
+
+    `containers`: by name glob, "label:KEY=VALUE" or "compose:PROJECT/SERVICE" (model/container.py); shown, not stopped.
+    """
 
     name: str
     units: tuple[str, ...] = ()
@@ -34,6 +37,7 @@ class Workload:
     mode: Optional[Mode] = None
     allow: Optional[tuple[str, ...]] = None  # None: every action; () : none
     stop: StopSettings = field(default_factory=StopSettings)
+    containers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Optional
 
 from gpuwatch.catalog import xid as xid_table
 from gpuwatch.model import reason
-from gpuwatch.model.codec import encode
+from gpuwatch.model.codec import decode, encode
 from gpuwatch.model.event import Event
 from gpuwatch.model.incident import Subject
 from gpuwatch.model.instant import Instant
@@ -23,13 +23,14 @@ from gpuwatch.policy.state import MOST_PERIODS, Alert
 @lru_cache(maxsize=256)
 def rule_print(rule: Rule) -> str:
     """Twelve hex digits that change when anything about the rule changes, but for where it is written."""
-    content = json.dumps(encode(replace(rule, origin="")), sort_keys=True)
+    plain = decode(Rule, encode(replace(rule, origin="")))  # 5 and 5.0 are one limit
+    content = json.dumps(encode(plain), sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:12]
 
 
 def alert_key(rule: str, subject: Subject) -> str:
     """How an alert is filed."""
-    return f"{rule}|{subject.kind}|{subject.key}"
+    return f"{rule}|{subject.kind}|{subject.id}"
 
 
 def usable(metric: str, reading: Optional[Reading]) -> Optional[float]:

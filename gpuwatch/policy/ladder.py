@@ -45,6 +45,7 @@ def climb(alert: Alert, rule: Rule, situation: Situation) -> tuple[Alert, tuple[
         return replace(alert, reason=""), ()
     if not alert.actionable:
         return replace(alert, reason=reason.OLD_EVENT), ()
+    alert = _again_in_earnest(alert, rule, situation)
     if alert.step >= len(rule.ladder):
         return alert, ()  # keeps the reason that the last rung ended with
     step = rule.ladder[alert.step]
@@ -59,6 +60,29 @@ def climb(alert: Alert, rule: Rule, situation: Situation) -> tuple[Alert, tuple[
     if all(rung.ended for rung in rungs):
         alert = replace(alert, step=alert.step + 1, step_ended=situation.now)
     return alert, wishes
+
+
+def _again_in_earnest(alert: Alert, rule: Rule, situation: Situation) -> Alert:
+    """The admin wrote `enforce` while the condition holds: what would have been done is to be done now."""
+    said = [
+        intent.step
+        for intent in situation.intents
+        if (intent.incident, intent.rule) == (alert.incident, rule.name) and _overtaken(intent, situation)
+    ]
+    return replace(alert, step=min(said), step_ended=None) if said and min(said) < alert.step else alert
+
+
+def _overtaken(intent: Intent, situation: Situation) -> bool:
+    """True for what was only said in observe mode, for a workload that is enforced by now and not acted on since."""
+    if intent.state is not IntentState.WOULD_HAVE:
+        return False
+    workload = next((each for each in situation.settings.workloads if each.name == intent.workload), None)
+    if workload is None or situation.settings.workload_mode(workload) is Mode.OBSERVE:
+        return False
+    return not any(
+        later.rung == intent.rung and not later.observe and later.state is not IntentState.WITHDRAWN
+        for later in situation.intents
+    )
 
 
 def _rung(action: str, alert: Alert, rule: Rule, situation: Situation) -> Rung:
@@ -94,7 +118,7 @@ def _snapshot(alert: Alert, rule: Rule) -> Wish:
         action="snapshot",
         target="",
         workload="",
-        gpu=alert.subject.key if alert.subject.kind == "gpu" else "",
+        gpu=alert.subject.id if alert.subject.kind == "gpu" else "",
         sample=alert.sample,
         observe=False,
         heat=rule.heat,
@@ -106,6 +130,7 @@ def _stop(mine: Sequence[Intent], alert: Alert, rule: Rule, situation: Situation
     under_way = next((intent for intent in mine if intent.open), None)
     if under_way is not None:
         return _keep(under_way, found, because, alert, rule, situation)
+    mine = [intent for intent in mine if not _overtaken(intent, situation)]
     last = mine[-1] if mine else None
     if last is not None and last.state in (IntentState.WOULD_HAVE, IntentState.FAILED, IntentState.UNKNOWN):
         return Rung(reason=last.reason, ended=True)
@@ -125,10 +150,12 @@ def _stop(mine: Sequence[Intent], alert: Alert, rule: Rule, situation: Situation
     said = [
         intent for intent in situation.intents if intent.incident == alert.incident and intent.target == chosen.unit
     ]
-    if any(intent.state is IntentState.WOULD_HAVE for intent in said):
+    if any(intent.state is IntentState.WOULD_HAVE and not _overtaken(intent, situation) for intent in said):
         return Rung(reason=reason.WOULD_HAVE, ended=True)  # another rule of this incident has said so
-    gpu = alert.subject.key if alert.subject.kind == "gpu" else ""
-    because = obstacle(situation.intents, chosen.unit, gpu, rule.heat, situation.settings.budget, situation.now)
+    gpu = alert.subject.id if alert.subject.kind == "gpu" else ""
+    observe = situation.settings.workload_mode(chosen.workload) is Mode.OBSERVE
+    budget = situation.settings.budget
+    because = obstacle(situation.intents, chosen.unit, gpu, rule.heat, observe, budget, situation.now)
     if because:
         return Rung(reason=because)
     return Rung(wish=_wish(chosen, alert, rule, situation))
@@ -178,7 +205,7 @@ def _wish(candidate: Candidate, alert: Alert, rule: Rule, situation: Situation) 
         action="stop",
         target=candidate.unit,
         workload=candidate.workload.name,
-        gpu=alert.subject.key if alert.subject.kind == "gpu" else "",
+        gpu=alert.subject.id if alert.subject.kind == "gpu" else "",
         sample=older,
         observe=situation.settings.workload_mode(candidate.workload) is Mode.OBSERVE,
         heat=rule.heat,

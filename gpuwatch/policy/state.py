@@ -8,6 +8,7 @@ from typing import Optional
 
 from gpuwatch.model.event import Event
 from gpuwatch.model.gpu import Attribution, GpuReport
+from gpuwatch.model.host import SubjectReadings
 from gpuwatch.model.incident import Incident, Subject
 from gpuwatch.model.instant import Instant
 from gpuwatch.model.intent import Intent
@@ -77,6 +78,7 @@ class Inputs:
     events: tuple[Event, ...] = ()
     intents: tuple[Intent, ...] = ()
     host: Mapping[str, Reading] = field(default_factory=dict)
+    subjects: tuple[SubjectReadings, ...] = ()  # file systems, sensors, units
     problems: Mapping[str, str] = field(default_factory=dict)  # what is wrong, in words, by host metric
     period_s: float = 1.0
     host_name: str = "localhost"

@@ -99,18 +99,18 @@ class _Step:
         goes on under its UUID: one card is one subject."""
         uuids = self._aliases()
         for key, alert in list(self.alerts.items()):
-            if alert.subject.kind != "gpu" or alert.subject.key not in uuids:
+            if alert.subject.kind != "gpu" or alert.subject.id not in uuids:
                 continue
-            subject = Subject("gpu", uuids[alert.subject.key])
+            subject = Subject("gpu", uuids[alert.subject.id])
             named = conditions.alert_key(alert.rule, subject)
             if named in self.alerts:
                 self._end(key, reason.CLEARED)
             else:
-                label = f"GPU {self.gpus[subject.key].index}"
+                label = f"GPU {self.gpus[subject.id].index}"
                 self.alerts[named] = replace(self.alerts.pop(key), subject=subject, label=label)
         for number, incident in self.incidents.items():
-            if incident.subject.kind == "gpu" and incident.subject.key in uuids:
-                self.incidents[number] = replace(incident, subject=Subject("gpu", uuids[incident.subject.key]))
+            if incident.subject.kind == "gpu" and incident.subject.id in uuids:
+                self.incidents[number] = replace(incident, subject=Subject("gpu", uuids[incident.subject.id]))
 
     def _end_what_no_longer_stands(self) -> None:
         """Alerts of rules that are gone or different; pending ones and events of an earlier boot."""
@@ -125,23 +125,29 @@ class _Step:
 
     def _readings(self, rule: Rule) -> Iterator[tuple[Subject, str, Reading, Instant]]:
         assert rule.metric is not None
-        if METRICS[rule.metric].scope == "host":
+        scope = METRICS[rule.metric].scope
+        if scope == "gpu":
+            yield from self._gpu_readings(rule, rule.metric)
+        elif scope == "host":
             reading = self.inputs.host.get(rule.metric)
             if reading is not None:
                 yield HOST, "host", reading, self.now
-            return
+        for each in self.inputs.subjects:
+            if each.subject.kind == scope and rule.metric in each.readings:
+                yield each.subject, each.label, each.readings[rule.metric], each.taken
+
+    def _gpu_readings(self, rule: Rule, metric: str) -> Iterator[tuple[Subject, str, Reading, Instant]]:
         if self.taken is None:
             return
         for sample in self.samples:
             if rule.unless_supported is not None:
-                other = sample.readings.get(rule.unless_supported)
+                other = sample.reading(rule.unless_supported)
                 if other is None or not other.unsupported:
                     continue
-            reading = (
-                value(1.0 if sample.lost else 0.0) if rule.metric == "gpu.lost" else sample.readings.get(rule.metric)
-            )
+            reading = value(1.0 if sample.lost else 0.0) if metric == "gpu.lost" else sample.reading(metric)
             if reading is not None:
-                yield Subject("gpu", sample.uuid), f"GPU {sample.index}", reading, self.taken
+                taken = self.inputs.report.taken_of(sample, metric) or self.taken
+                yield Subject("gpu", sample.uuid), f"GPU {sample.index}", reading, taken
 
     def _judge(self, rule: Rule, subject: Subject, label: str, reading: Reading, taken: Instant) -> None:
         assert rule.metric is not None and rule.threshold is not None
@@ -149,7 +155,8 @@ class _Step:
         number = conditions.usable(rule.metric, reading)
         if number is None:
             return  # neither fires nor clears
-        alert, news = conditions.judge(self.alerts.get(key), rule, subject, label, number, taken, self.inputs.period_s)
+        period_s = max(self.inputs.period_s, METRICS[rule.metric].every_s)
+        alert, news = conditions.judge(self.alerts.get(key), rule, subject, label, number, taken, period_s)
         if alert is not None:
             self.alerts[key] = alert
         elif news == "":
@@ -160,6 +167,7 @@ class _Step:
             self._end(key, reason.CLEARED)
         elif news:
             self._decide(news, rule.name, subject, label, {"value": number})
+        alert = self.alerts.get(key)
         if alert is not None and alert.incident:
             incident = self.incidents[str(alert.incident)]
             worse_below = rule.threshold.below is not None
@@ -237,7 +245,7 @@ class _Step:
             situation = Situation(
                 self.now,
                 self.inputs.intents,
-                attributions.get(alert.subject.key),
+                attributions.get(alert.subject.id),
                 self.settings,
             )
             climbed, wishes = climb(alert, self.rules[alert.rule], situation)
@@ -334,7 +342,7 @@ class _Step:
         return {known.pci: uuid for uuid, known in self.gpus.items()}
 
     def _sample(self, subject: Subject) -> Optional[GpuSample]:
-        return next((sample for sample in self.samples if sample.uuid == subject.key), None)
+        return next((sample for sample in self.samples if sample.uuid == subject.id), None)
 
     def _reading_facts(self, rule: Rule, subject: Subject, number: float) -> dict[str, Scalar]:
         assert rule.metric is not None and rule.threshold is not None

@@ -61,10 +61,13 @@ def workload_of(unit: str, settings: Settings) -> Optional[Workload]:
     return next((each for each in settings.workloads if units.matches(unit, each.units)), None)
 
 
-def obstacle(intents: Iterable[Intent], target: str, gpu: str, heat: bool, budget: Budget, now: Instant) -> str:
+def obstacle(
+    intents: Iterable[Intent], target: str, gpu: str, heat: bool, observe: bool, budget: Budget, now: Instant
+) -> str:
     """The reason code for not acting on `target` now, or "" when nothing stands in the way.
 
-    S4: one action in flight a target and a GPU, time to settle, a budget of destructive ladders.
+    S4: one action in flight a target and a GPU, time to settle, a budget of destructive ladders. What would have
+    been done counts in observe mode only: it leaves the budget of what is done in earnest alone.
     """
     spent: set[str] = set()
     for intent in intents:
@@ -81,6 +84,8 @@ def obstacle(intents: Iterable[Intent], target: str, gpu: str, heat: bool, budge
             and age < SETTLE_S
         ):
             return reason.SETTLING
+        if intent.state is IntentState.WOULD_HAVE and not observe:
+            continue
         sent_age = _sent_age(intent, now)
         if sent_age is not None and sent_age < budget.within_s and intent.heat == heat and (same_gpu or not heat):
             spent.add(intent.target)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from gpuwatch.model.gpu import GpuProcess, GpuReport
+from gpuwatch.model.gpu import GpuIdentity, GpuProcess, GpuReport
 from gpuwatch.simulation.gpus import SimulatedGpus, SimulatedProcesses
 from gpuwatch.simulation.journal import JournalWorld, SimulatedDoorbell, SimulatedJournal
 from gpuwatch.simulation.systemd import SimulatedSystemd, SimulatedUnit
@@ -93,6 +93,22 @@ class _Living:
     def fds(self) -> tuple[int, ...]:
         """See protocols.GpuDriver."""
         return self._host.cards.fds()
+
+    def expect(self, gpus: Sequence[GpuIdentity]) -> None:
+        """See protocols.GpuDriver."""
+        self._host.cards.expect(gpus)
+
+    def pause(self, why: str) -> None:
+        """See protocols.GpuDriver."""
+        self._host.cards.pause(why)
+
+    def release(self, for_s: float) -> None:
+        """See protocols.GpuDriver."""
+        self._host.cards.release(for_s)
+
+    def resume(self) -> None:
+        """See protocols.GpuDriver."""
+        self._host.cards.resume()
 
     def close(self, wait_s: float) -> None:
         """See protocols.GpuDriver."""

@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Optional
 
-from gpuwatch.system.protocols import Clock, JournalBatch, JournalEntry
+from gpuwatch.system.journal_parts import Parts
+from gpuwatch.system.protocols import NOBODY, Clock, Interest, JournalBatch, JournalEntry
 
 FIRST_BOOT = "b" * 32
+RUNTIMES = ("docker.service", "containerd.service", "podman.service", "crio.service", "kubelet.service")
 
 
 @dataclass
@@ -32,6 +34,8 @@ class SimulatedJournal:
         self._cursor = cursor
         self._open = False
         self._gap = ""
+        self._interest = NOBODY
+        self._parts = Parts(clock)
         if not self.world.entries:  # journald speaks first on every host, so there is always a tail
             self.write({"_TRANSPORT": "driver", "SYSLOG_IDENTIFIER": "systemd-journald", "MESSAGE": "Journal started"})
 
@@ -42,6 +46,11 @@ class SimulatedJournal:
         self.world.bells += 1
         fields = {"_TRANSPORT": "kernel", "SYSLOG_FACILITY": "0", "SYSLOG_IDENTIFIER": "kernel", "PRIORITY": "3"}
         return self.write({**fields, "MESSAGE": text}, age_s, boot_id)
+
+    def output(self, unit: str, text: str, **fields: str) -> JournalEntry:
+        """A unit prints a line; of a container (CONTAINER_NAME=...) it comes through the unit of its runtime."""
+        own = {"_TRANSPORT": "stdout", "_SYSTEMD_UNIT": unit, "_PID": "4712", "PRIORITY": "6"}
+        return self.write({**own, "MESSAGE": text, **fields})
 
     def user(self, text: str, identifier: str = "kernel") -> JournalEntry:
         """A user's `logger -t identifier`. Not of a trusted source, so no reader ever gets it."""
@@ -86,12 +95,26 @@ class SimulatedJournal:
         if not self._open:
             self._start()
         last = _number(self._cursor)
-        waiting = [entry for entry in self.world.entries if _number(entry.cursor) > last and _wanted(entry.fields)]
+        waiting = [entry for entry in self.world.entries if _number(entry.cursor) > last and self._wanted(entry.fields)]
         taken = waiting[:limit]
         if taken:
             self._cursor = taken[-1].cursor
         gap, self._gap = self._gap, ""
-        return JournalBatch(tuple(taken), self._cursor, len(waiting) > limit, gap)
+        return JournalBatch(tuple(self._parts.join(taken)), self._cursor, len(waiting) > limit, gap)
+
+    def watch(self, interest: Interest) -> None:
+        self._interest = interest
+
+    def _wanted(self, fields: Mapping[str, str]) -> bool:
+        """As the real reader decides."""
+        if fields.get("_TRANSPORT") in ("kernel", "driver") or fields.get("_PID") == "1":
+            return True
+        unit, container = fields.get("_SYSTEMD_UNIT", ""), fields.get("CONTAINER_NAME")
+        if not unit:
+            return False
+        if self._interest(unit) or (container is not None and self._interest(f"container:{container}")):
+            return True
+        return container is None and unit in RUNTIMES
 
     def fds(self) -> tuple[int, ...]:
         return ()
@@ -125,11 +148,6 @@ class SimulatedDoorbell:
 
     def close(self) -> None:
         return None
-
-
-def _wanted(fields: Mapping[str, str]) -> bool:
-    """The matches of the real reader."""
-    return fields.get("_TRANSPORT") in ("kernel", "driver") or fields.get("_PID") == "1"
 
 
 _NUMBER = re.compile(r"i=([0-9a-f]+)")

@@ -59,11 +59,12 @@ class GpuSource:
         if sample.lost is not None:
             return self._of_lost(sample.uuid, now)
         said = self._said.get(sample.uuid)
-        if report.state is not DriverState.OK or report.taken is None or sample.processes is None:
+        taken = report.taken_of(sample)  # a slow GPU's list may be older than the report, and come twice
+        if report.state is not DriverState.OK or taken is None or sample.processes is None:
             return None
-        if said is not None and said.taken == report.taken:
+        if said is not None and said.taken == taken:
             return None
-        return self._read(sample, sample.processes, report.taken)
+        return self._read(sample, sample.processes, taken)
 
     def _read(self, sample: GpuSample, listed: ProcessList, taken: Instant) -> Attribution:
         unknown = _implausible(sample, listed)
@@ -156,6 +157,7 @@ def _owner(process: GpuProcess, facts: ProcessFacts) -> Owner:
         cgroup=facts.cgroup,
         used_bytes=process.used_bytes,
         process_kind=process.kind,
+        instance=process.instance,
     )
 
 

@@ -1,25 +1,47 @@
-"""Journal entries to events: what may be believed, what it means, and how often it was said."""
+"""Journal entries to events: what they say is the catalogue's to tell; here is how often it was said, and how many
+events that may be."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import time
+from collections import Counter
 from dataclasses import dataclass
-from typing import Optional
+from typing import Callable, Optional
 
-from gpuwatch.catalog import journal_lines, kernel, xid
+from gpuwatch.catalog import entry as entries
+from gpuwatch.catalog import judge
+from gpuwatch.catalog.fields import Facts
+from gpuwatch.catalog.reader import EntryReader
 from gpuwatch.catalog.text import clean
+from gpuwatch.catalog.user_patterns import UserPatterns
 from gpuwatch.model.event import Event, Scalar
 from gpuwatch.model.instant import Instant
 from gpuwatch.system.protocols import JournalBatch, JournalEntry
 
 STORM_US = 10_000_000  # equal lines within this time of the first become one event
 KEY_CHARACTERS = 300
-_BY_PID = frozenset({"oom_kill", "oom_context", "unit_leftover_process"})
+MOST_OF_A_KIND = 200  # different events of one batch; what is beyond is counted as one
+MOST_USER_EVENTS = 100  # of all kinds of which anybody can have written the line
+OWN_PATTERNS_S = 0.05  # of one batch; a site's patterns get no more time than this
 
+_BY_PID = frozenset({"oom_kill", "oom_context", "unit_leftover_process", "unit_kill"})
+# The life of units: told about those of interest only, a busy host has many each minute.
+_LIFE = frozenset(
+    {
+        "unit_started",
+        "unit_stopping",
+        "unit_stopped",
+        "unit_ended",
+        "unit_reloaded",
+        "unit_skipped",
+        "unit_process_exit",
+        "unit_kill",
+    }
+)
+_ALWAYS = re.compile(r"nvidia-.{1,60}|gpuwatch.{0,60}|slurmd\.service|dcgm.{0,60}", re.DOTALL)
 _VOLATILE = re.compile(r"0x[0-9A-Fa-f_]+|[0-9]+")
 
-Facts = dict[str, Scalar]
 _Key = tuple[Scalar, ...]
 
 
@@ -34,7 +56,27 @@ class _Storm:
 
 
 class JournalSource:
-    """Keeps nothing between batches, so a restart at the cursor gives the same events."""
+    """Keeps nothing between batches but a block of lines that is not complete, so a restart at the cursor gives the
+    same events.
+
+    `interest`: whether the start and end of a unit are worth an event. `own`: the patterns of the site.
+    """
+
+    def __init__(
+        self,
+        interest: Optional[Callable[[str], bool]] = None,
+        own: Optional[UserPatterns] = None,
+        own_s: float = OWN_PATTERNS_S,
+    ) -> None:
+        """`own_s`: seconds of a batch that the site's patterns may take."""
+        self._interest = interest
+        self._own_s = own_s
+        self._reader = EntryReader(own)
+
+    def configure(self, interest: Optional[Callable[[str], bool]], own: Optional[UserPatterns]) -> None:
+        """Go on with other settings."""
+        self._interest = interest
+        self._reader.own = own if own is not None and own.patterns else None
 
     def events(self, batch: JournalBatch, now: Instant) -> tuple[Event, ...]:
         """The events of a batch in the order of their first lines.
@@ -43,92 +85,104 @@ class JournalSource:
         spent in suspend: after one, entries look older than they are and make history (S9 errs on
         the safe side). The kernel's own stamp is not used: it drifts over weeks of uptime.
         """
-        storms: list[_Storm] = []
-        newest: dict[_Key, _Storm] = {}
+        heap = _Heap()
+        budget, unread = self._own_s, 0
         for entry in batch.entries:
-            message = entry.fields.get("MESSAGE", "")
-            for facts in _facts(entry, message) if message else ():
-                key = _key(entry, facts, message)
-                storm = newest.get(key)
-                if storm is not None and 0 <= entry.monotonic_us - storm.entry.monotonic_us <= STORM_US:
-                    storm.count += 1
-                    storm.cursor = entry.cursor
-                else:
-                    newest[key] = storm = _Storm(entry, facts, cursor=entry.cursor)
-                    storms.append(storm)
-        gap = (_gap(batch, now),) if batch.gap else ()
-        return (*gap, *(_event(storm, now) for storm in storms))
+            if not entry.fields.get("MESSAGE"):
+                continue
+            if self._reader.own is None:
+                found = self._reader.read(entry.fields, entry)
+            else:
+                began = time.perf_counter()
+                found = self._reader.read(entry.fields, entry, budget > 0)
+                if budget > 0:
+                    budget -= time.perf_counter() - began
+                elif not found:
+                    unread += 1
+            for facts, first in found:
+                if self._wanted(facts):
+                    heap.add(first if isinstance(first, JournalEntry) else entry, facts, entry.cursor)
+        gaps = [_gap(batch, now, batch.gap, "removed", None)] if batch.gap else []
+        if unread:
+            text = f"{unread} lines were not compared with this site's patterns: they take too long"
+            gaps.append(_gap(batch, now, text, "slow_patterns", unread))
+        return (*gaps, *(_event(storm, now) for storm in heap.storms))
+
+    def _wanted(self, facts: Facts) -> bool:
+        if facts["kind"] not in _LIFE:
+            return True
+        unit = str(facts.get("unit"))
+        return _ALWAYS.fullmatch(unit) is not None or (self._interest is not None and self._interest(unit))
+
+
+class _Heap:
+    """Facts put together: equal ones are counted, and beyond a number of different ones all of a kind are."""
+
+    def __init__(self) -> None:
+        self.storms: list[_Storm] = []
+        self._newest: dict[_Key, _Storm] = {}
+        self._kinds: Counter[Scalar] = Counter()
+
+    def add(self, entry: JournalEntry, facts: Facts, cursor: str) -> None:
+        key = _key(entry, facts)
+        if self._count(key, entry, cursor):
+            return
+        user = facts.get("source_trust") == entries.USER
+        kind = entries.USER if user else facts["kind"]
+        if self._kinds[kind] >= (MOST_USER_EVENTS if user else MOST_OF_A_KIND):
+            key = ("more", facts["kind"], entry.boot_id)
+            if self._count(key, entry, cursor):
+                return
+            facts = {**facts, "reason": "aggregated"}
+        self._kinds[kind] += 1
+        self._newest[key] = storm = _Storm(entry, facts, cursor=cursor)
+        self.storms.append(storm)
+
+    def _count(self, key: _Key, entry: JournalEntry, cursor: str) -> bool:
+        storm = self._newest.get(key)
+        if storm is None:
+            return False
+        if key[0] != "more" and not 0 <= entry.monotonic_us - storm.entry.monotonic_us <= STORM_US:
+            return False
+        storm.count += 1
+        storm.cursor = cursor
+        return True
 
 
 def _event(storm: _Storm, now: Instant) -> Event:
-    entry, facts = storm.entry, _judged(storm.facts)
+    entry = storm.entry
+    klass, severity = judge.judge(storm.facts)
+    facts: Facts = {**storm.facts, "class": klass, "alert_severity": severity.value}
     uuid = facts.get("uuid")
+    trusted = facts.get("source_trust") != entries.USER
     return Event(
-        kind=str(facts["kind"]),
+        kind=str(facts.pop("kind")),
         at=Instant(entry.boot_id, entry.monotonic_us / 1e6, entry.realtime_us / 1e6),
         seen=now,
         source="journal",
-        fields={name: value for name, value in facts.items() if name != "kind"},
-        uuid=uuid if isinstance(uuid, str) else None,
+        fields=facts,
+        uuid=uuid if isinstance(uuid, str) and trusted else None,
         text=clean(entry.fields["MESSAGE"]),
         cursor=storm.cursor,
         count=storm.count,
     )
 
 
-def _gap(batch: JournalBatch, now: Instant) -> Event:
-    fields: Facts = {"reason": "removed", "unit": None, "count": None}
-    return Event("log_gap", now, now, "journal", fields, text=clean(batch.gap), cursor=batch.cursor)
+def _gap(batch: JournalBatch, now: Instant, text: str, reason: str, count: Optional[int]) -> Event:
+    fields: Facts = {"reason": reason, "unit": None, "count": count}
+    return Event("log_gap", now, now, "journal", fields, text=clean(text), cursor=batch.cursor)
 
 
-def _facts(entry: JournalEntry, message: str) -> tuple[Facts, ...]:
-    if says_kernel(entry.fields):
-        return kernel.parse_entry(message)
-    facts: Optional[Facts] = None
-    if says_manager(entry.fields):
-        facts = journal_lines.parse_manager(message)
-        unit = entry.fields.get("UNIT")
-        if facts is not None and unit is not None and facts["unit"] != unit:
-            facts = None
-    elif says_journald(entry.fields):
-        facts = journal_lines.parse_journald(message)
-    return () if facts is None else (facts,)
-
-
-def says_kernel(fields: Mapping[str, str]) -> bool:
-    """S10: what user space writes to /dev/kmsg has the kernel's transport, but neither its facility nor its name."""
-    return (
-        fields.get("_TRANSPORT") == "kernel"
-        and fields.get("SYSLOG_FACILITY") == "0"
-        and fields.get("SYSLOG_IDENTIFIER") == "kernel"
-    )
-
-
-def says_manager(fields: Mapping[str, str]) -> bool:
-    """S10: a line of the service manager itself; `_PID` and `_TRANSPORT` are journald's own word."""
-    return fields.get("_PID") == "1" and fields.get("_TRANSPORT") == "journal"
-
-
-def says_journald(fields: Mapping[str, str]) -> bool:
-    """S10: a line of journald about itself; nobody else can have this transport."""
-    return fields.get("_TRANSPORT") == "driver"
-
-
-def _judged(facts: Facts) -> Facts:
-    """An Xid gets its class and severity; `class` is what event rules match."""
-    if facts["kind"] == "xid":
-        klass, severity = xid.judge(facts)
-        return {**facts, "class": klass, "severity": severity.value}
-    return facts
-
-
-def _key(entry: JournalEntry, facts: Facts, message: str) -> _Key:
+def _key(entry: JournalEntry, facts: Facts) -> _Key:
     """What equal lines share. Numbers, addresses and names that users chose must not split a storm; a card, a link,
     a recovery action, a unit, or the victim of an OOM kill must."""
     kind, process = facts["kind"], facts.get("process")
-    text = message[:KEY_CHARACTERS]
+    victim = facts.get("pid") if kind in _BY_PID else None
+    if facts.get("source_trust") == entries.USER:  # the text is anybody's, so it can't tell events apart
+        names = ("unit", "user_unit", "container", "rank", "local_rank", "pattern", "code")
+        return (kind, entry.boot_id, *(facts.get(name) for name in names))
+    text = entry.fields["MESSAGE"][:KEY_CHARACTERS]
     if isinstance(process, str) and process:
         text = text.replace(process, "")
-    victim = facts.get("pid") if kind in _BY_PID else None
-    own = [facts.get(name) for name in ("xid", "sxid", "pci", "link", "recovery_to", "unit", "minor")]
+    own = [facts.get(name) for name in ("xid", "sxid", "pci", "link", "recovery_to", "unit", "minor", "device")]
     return (kind, entry.boot_id, victim, *own, _VOLATILE.sub("#", text))

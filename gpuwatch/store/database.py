@@ -66,12 +66,19 @@ class Database:
         try:
             if read_only:
                 self._connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=1.0)
-            else:
-                self._connection = sqlite3.connect(path, timeout=1.0, isolation_level=None, check_same_thread=False)
-                os.chmod(path, 0o600)
-                self._prepare()
-        except (sqlite3.Error, OSError) as error:
+                return
+            self._connection = sqlite3.connect(path, timeout=1.0, isolation_level=None, check_same_thread=False)
+        except sqlite3.Error as error:
             raise StoreError(f"{path}: {error}") from error
+        try:
+            os.chmod(path, 0o600)
+            self._prepare()
+        except (sqlite3.Error, OSError) as error:
+            self._connection.close()
+            raise StoreError(f"{path}: {error}") from error
+        except StoreError:
+            self._connection.close()
+            raise
 
     def _prepare(self) -> None:
         run = self._connection.execute

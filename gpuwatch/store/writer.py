@@ -79,8 +79,9 @@ class Writer:
 
     def close(self) -> None:
         """Let go of the database; a disk that does not answer is left behind."""
-        if self._database is not None and self._failing_since is None:
-            self._worker.wait(self._worker.submit(self._database.close), COMMIT_S)
+        if self._database is not None:
+            closing = self._worker.submit(self._database.close)
+            self._worker.wait(closing, COMMIT_S if self._failing_since is None else 0.0)
 
     def _open(self) -> Documents:
         self._database = Database(self._path)

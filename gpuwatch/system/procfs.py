@@ -1,4 +1,4 @@
-"""/proc: one process at a time, and the host's memory."""
+"""/proc: one process at a time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pwd
 from typing import Optional
 
 from gpuwatch.model.errors import SourceError
-from gpuwatch.model.reading import Reading, failed, value
 from gpuwatch.system.protocols import ProcessFacts
 
 _MOST_BYTES = 1 << 16
@@ -36,24 +35,28 @@ class ProcFs:
         except OSError as error:
             raise SourceError(f"can't look at process {pid}: {error.strerror}") from error
         try:
-            name, state, started_ticks = _parse_stat(stat)
-            if _parse_stat(again)[2] != started_ticks:  # the pid was given to another process meanwhile
+            name, state, started_ticks = parse_stat(stat)
+            if parse_stat(again)[2] != started_ticks:  # the pid was given to another process meanwhile
                 return None
         except (ValueError, IndexError) as error:
             raise SourceError(f"can't make sense of {self._root}/{pid}/stat") from error
         return ProcessFacts(pid, started_ticks, started_ticks / self._tick, state, name, uid, self._user(uid), cgroup)
 
-    def memory_available_ratio(self) -> Reading:
-        """MemAvailable divided by MemTotal (/proc/meminfo)."""
+    def namespaced_pid(self, pid: int) -> Optional[int]:
+        """The pid in the innermost PID namespace of a process: what it is called inside its container.
+
+        The same pid for a process in no other namespace than ours; None when it is gone, hidden, or the kernel
+        (before 4.1) doesn't tell. From NSpid in /proc/<pid>/status. For people to read: nothing is decided by it.
+        """
+        if pid <= 0:
+            return None
         try:
-            with open(os.path.join(self._root, "meminfo"), "rb") as file:
-                lines = file.read(_MOST_BYTES).split(b"\n")
-            figures = {name: int(rest.split()[0]) for name, _, rest in (line.partition(b":") for line in lines) if rest}
-            return value(figures[b"MemAvailable"] / figures[b"MemTotal"])
-        except OSError as error:
-            return failed(f"can't read {self._root}/meminfo: {error.strerror}")
-        except (ValueError, KeyError, IndexError, ZeroDivisionError):
-            return failed(f"can't make sense of {self._root}/meminfo")
+            status = self._read(pid, "status")
+        except OSError:
+            return None
+        line = next((line for line in status.split(b"\n") if line.startswith(b"NSpid:")), b"")
+        numbers = line[len(b"NSpid:") :].split()
+        return int(numbers[-1]) if numbers and numbers[-1].isdigit() else None
 
     def _read(self, pid: int, name: str) -> bytes:
         fd = os.open(f"{self._root}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
@@ -72,7 +75,7 @@ class ProcFs:
         return self._users[uid]
 
 
-def _parse_stat(stat: bytes) -> tuple[str, str, int]:
+def parse_stat(stat: bytes) -> tuple[str, str, int]:
     """Name, state and start time (field 22). The name may hold anything, so it is cut off at the last `)` (K13)."""
     head, parenthesis, tail = stat.rpartition(b")")
     if not parenthesis:

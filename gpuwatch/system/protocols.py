@@ -7,12 +7,16 @@ bounded inside the adapter or submitted to a Worker.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Callable, Generic, Optional, Protocol, TypeVar
 
-from gpuwatch.model.gpu import GpuReport
+from gpuwatch.model.container import Container
+from gpuwatch.model.gpu import GpuIdentity, GpuReport
+from gpuwatch.model.host import FileSystem, Sensor, StuckThread
 from gpuwatch.model.instant import Instant
+from gpuwatch.model.reading import Reading
+from gpuwatch.model.units import matches
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -65,6 +69,21 @@ class GpuDriver(Protocol):
     def fds(self) -> tuple[int, ...]:
         """Descriptors whose readability means that sample() has something new."""
 
+    def expect(self, gpus: Sequence[GpuIdentity]) -> None:
+        """The GPUs that belong into this host, in place of what was said before; none: whatever is found first.
+
+        One of them that the driver does not list is a lost sample, also after a restart (N10).
+        """
+
+    def pause(self, why: str) -> None:
+        """Ask nothing but a light probe every 30 s, until one is answered. `why`: "after an Xid 119"."""
+
+    def release(self, for_s: float) -> None:
+        """End the child and start none for so long: somebody repairs (S14)."""
+
+    def resume(self) -> None:
+        """End a pause and a release."""
+
     def close(self, wait_s: float) -> None:
         """End the child politely, wait at most `wait_s`, leave it behind otherwise."""
 
@@ -94,8 +113,30 @@ class JournalBatch:
     problem: str = ""  # reading failed; tried again with back-off
 
 
+@dataclass(frozen=True)
+class Interest:
+    """Whose output a Journal reads beside the trusted sources: globs of unit names and of container names."""
+
+    units: tuple[str, ...] = ()
+    containers: tuple[str, ...] = ()  # of containers whose lines come through the journal (log driver journald)
+
+    def __call__(self, name: str) -> bool:
+        """`name` is a unit's, or "container:" and a container's. Case counts."""
+        if name.startswith("container:"):
+            return matches(name[len("container:") :], self.containers)
+        return matches(name, self.units)
+
+
+NOBODY = Interest()
+
+
 class Journal(Protocol):
-    """The system journal, read by cursor, kernel transport and PID 1."""
+    """The system journal, read by cursor: kernel, journald, PID 1, container runtimes, and the output of those
+    units and containers that are of interest. An entry of the latter has _SYSTEMD_UNIT and is never of a trusted
+    source (S10). A container's line that was logged in parts comes as one entry."""
+
+    def watch(self, interest: Interest) -> None:
+        """From the next read on, another interest."""
 
     def read(self, limit: int, deadline_s: float) -> JournalBatch:
         """Entries since the last read, at most `limit` of them and for at most `deadline_s`.
@@ -183,6 +224,118 @@ class Processes(Protocol):
 
     def look(self, pid: int) -> Optional[ProcessFacts]:
         """The facts, or None when there is no such process. Raises SourceError when it is hidden."""
+
+
+class HostFiles(Protocol):
+    """The host's own figures: /proc, /sys, mounted file systems. None of the calls raises: what can't be
+    read is a failed reading, what this kernel or host does not have is unsupported."""
+
+    def quick(self) -> Mapping[str, Reading]:
+        """The host.* readings that come from memory alone and never block: well under 1 ms."""
+
+    def oom_kills(self) -> Reading:
+        """host.oom_kills; never blocks, costs as much as the rest of quick() (more on many cores)."""
+
+    def clock_synchronised(self) -> Reading:
+        """host.clock_synchronised; one system call."""
+
+    def mounts(self, paths: Sequence[str]) -> Mapping[str, FileSystem]:
+        """Which file system each path lies on, from the mount table alone, so by the letters of the path:
+        no file system is asked, nothing blocks. Without readings; a path without an answer is left out."""
+
+    def space(self, path: str) -> FileSystem:
+        """The file system behind a path (which need not exist), links followed, with its readings.
+        Blocks for as long as that file system, or one on the way to it, does not answer."""
+
+    def chips(self) -> tuple[str, ...]:
+        """Names of the sensor chips and thermal zones there are now. Does not ask them anything."""
+
+    def sensors(self, chip: str) -> tuple[Sensor, ...]:
+        """The sensors of one of chips(), with their readings. May block: some sit behind slow buses."""
+
+    def stuck(self, pids: Sequence[int]) -> StuckLook:
+        """Threads in state D of these processes and of all that have a GPU open. Walks all processes, so
+        it is asked only when there is a reason. May block."""
+
+    def close(self) -> None:
+        """Release files."""
+
+
+@dataclass(frozen=True)
+class StuckLook:
+    """What a look for stuck threads found; `problem` says what it could not see."""
+
+    threads: tuple[StuckThread, ...] = ()
+    problem: str = ""
+
+
+class UnitFiles(Protocol):
+    """The control groups of units."""
+
+    def readings(self, control_group: str) -> Optional[Mapping[str, Reading]]:
+        """unit.* readings of a unit's cgroup (its ControlGroup property), None when there is no such cgroup.
+        What needs a controller that is not enabled there is unsupported. Never raises, never blocks."""
+
+
+@dataclass(frozen=True)
+class EngineFacts:
+    """Which engine answers, e.g. docker 27.3.1 or podman 4.3.1."""
+
+    kind: str  # docker | podman
+    version: str
+
+
+@dataclass(frozen=True)
+class ListedContainer:
+    """A line of an engine's list of containers."""
+
+    id: str  # 64 hex digits
+    status: str
+
+
+@dataclass(frozen=True)
+class EngineEvent:
+    """What an engine says happened to a container. `action` in docker's words (die, destroy, exec_die, ...)."""
+
+    at_ns: int  # UTC, by the engine's clock
+    container: str  # full id
+    action: str
+    name: str = ""
+    image: str = ""
+    exit_code: Optional[int] = None
+    signal: Optional[int] = None
+    health: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def key(self) -> str:
+        """What tells it from others: an engine may give it twice."""
+        return f"{self.at_ns} {self.container} {self.action}"
+
+
+class ContainerEngine(Protocol):
+    """One container engine's API. Calls may take as long as the adapter's own deadline: make them in a Worker only.
+
+    All but identity() raise EngineError (model/container.py).
+    """
+
+    socket: str
+
+    def identity(self) -> str:
+        """What tells this engine's socket from others, "" while there is none. Looks at the file only."""
+
+    def facts(self) -> EngineFacts:
+        """Who answers."""
+
+    def containers(self) -> tuple[ListedContainer, ...]:
+        """All containers, also those that don't run."""
+
+    def inspect(self, container_id: str) -> Optional[Container]:
+        """The facts of one, or None when it is gone."""
+
+    def events(self, since_ns: int, until_ns: int) -> tuple[EngineEvent, ...]:
+        """What happened to containers in that time, oldest first; what happened at `since_ns` may be among it,
+        and what happened a second before. An engine keeps a limited number of events."""
 
 
 class Manager(Protocol):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Optional, Protocol
+from typing import Optional, Protocol, Union
 
 from gpuwatch.model.instant import Instant
 from gpuwatch.simulation.journal import SimulatedJournal
+from gpuwatch.system.clock import SystemClock
 from gpuwatch.system.journal import SystemJournal
+from gpuwatch.system.journal_client import JournalClient
 from gpuwatch.system.protocols import Journal, JournalBatch, JournalEntry
 from tests.lab.journal_files import LiveJournal, Value, entry
 
@@ -69,10 +71,13 @@ class SimulatedWorld:
 
 
 class RealWorld:
-    def __init__(self, directory: Path) -> None:
+    """Real files. `behind`: read by the child, as the daemon does, instead of in this process."""
+
+    def __init__(self, directory: Path, behind: bool = False) -> None:
         self.clock = HandClock()
+        self._behind = behind
         self.files = LiveJournal(directory)
-        self._journals: list[SystemJournal] = []
+        self._journals: list[Union[SystemJournal, JournalClient]] = []
         # A host's journal is never empty: the manager and journald speak first.
         self.write({"MESSAGE": "Journal started", "_TRANSPORT": "driver"})
 
@@ -87,9 +92,21 @@ class RealWorld:
     def rotate(self) -> None:
         self.files.rotate()
 
-    def journal(self, cursor: str = "") -> SystemJournal:
+    def journal(self, cursor: str = "") -> Union[SystemJournal, JournalClient]:
         if not cursor:
             self.files.close()  # what was written before must be in the file before its tail is looked for
+        journal: Union[SystemJournal, JournalClient]
+        if self._behind:
+            journal = JournalClient(cursor, SystemClock(), path=self.files.directory)
+        else:
+            journal = SystemJournal(cursor, self.clock, path=self.files.directory)
+        self._journals.append(journal)
+        return journal
+
+    def reader(self, cursor: str = "") -> SystemJournal:
+        """One in this process, whatever the others are."""
+        if not cursor:
+            self.files.close()
         journal = SystemJournal(cursor, self.clock, path=self.files.directory)
         self._journals.append(journal)
         return journal
@@ -98,6 +115,12 @@ class RealWorld:
         for journal in self._journals:
             journal.close()
         self.files.close()
+
+
+def prints(world: World, unit: str, text: str, **fields: Value) -> None:
+    """A unit prints a line."""
+    own = {"_TRANSPORT": "stdout", "_SYSTEMD_UNIT": unit, "_PID": "4712", "PRIORITY": "6"}
+    world.write({**own, "MESSAGE": text, **fields})
 
 
 def kernel(world: World, text: str, **fields: Value) -> None:

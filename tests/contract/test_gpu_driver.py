@@ -10,10 +10,11 @@ from typing import Callable, Optional, Union
 
 import pytest
 
-from gpuwatch.model.gpu import DriverState, GpuProcess, GpuReport
+from gpuwatch.model.gpu import DriverState, GpuIdentity, GpuProcess, GpuReport, MigInstance, ProcessList
 from gpuwatch.model.instant import Instant
 from gpuwatch.model.metric import METRICS
 from gpuwatch.model.pci import canonical
+from gpuwatch.model.reading import value
 from gpuwatch.simulation.gpus import SimulatedGpus
 from gpuwatch.system.protocols import GpuDriver
 from tests.conftest import refuse
@@ -66,6 +67,19 @@ class SimulatedWorld:
     def without_margins(self, index: int) -> None:
         self.gpus.without_margins(index)
 
+    def divide(self, index: int, parts: int, process: GpuProcess) -> None:
+        instances = []
+        for part in range(parts):
+            there = process.instance == 7 + part
+            used = value((process.used_bytes or 0) if there else 0)
+            readings = {f"gpu.memory_{name}": used for name in ("total", "reserved", "used", "used_ratio")}
+            listed = ProcessList((process,) if there else ())
+            instances.append(MigInstance(f"MIG-{part}", 7 + part, 0, "1g.10gb", readings, listed))
+        self.gpus.divide(index, instances)
+
+    def unify_memory(self, index: int) -> None:
+        self.gpus.unify_memory(index)
+
     def silence(self, silent: bool) -> None:
         self.gpus.silence(silent)
 
@@ -113,6 +127,15 @@ class NvmlWorld:
         for name in ("margin", "tlimits"):
             self.bench.scenario.set(f"*.{name}", None)
             self.bench.scenario.set(f"{index}.{name}", None)
+
+    def divide(self, index: int, parts: int, process: GpuProcess) -> None:
+        self.bench.scenario.divide(index, parts)
+        self.bench.scenario.processes(
+            index, [(process.pid, process.used_bytes)], f"mig{(process.instance or 0) - 7}.compute"
+        )
+
+    def unify_memory(self, index: int) -> None:
+        self.bench.scenario.set(f"{index}.memory", "")
 
     def silence(self, silent: bool) -> None:
         self.bench.scenario.hang(60 if silent else None, "nvmlDeviceGetPowerUsage")
@@ -174,9 +197,100 @@ def test_a_healthy_host(world: World) -> None:
         assert (sample.lost, sample.processes) == (None, None)
         assert sample.sources["gpu.memory_used"] == "v2"
         assert sample.readings["gpu.fan"].unsupported
-        gpu_metrics = {name for name, metric in METRICS.items() if metric.scope == "gpu"} - {"gpu.lost"}
-        assert set(sample.readings) == gpu_metrics
-        assert [name for name, each in sample.readings.items() if each.failed] == []
+        of_gpus = {name: metric for name, metric in METRICS.items() if metric.scope == "gpu" and name != "gpu.lost"}
+        assert set(sample.readings) == {name for name, metric in of_gpus.items() if metric.every_s == 1}
+        assert set(sample.slow) == {name for name, metric in of_gpus.items() if metric.every_s == 60}
+        assert [name for name in of_gpus if (each := sample.reading(name)) is not None and each.failed] == []
+        assert (sample.taken, sample.unified_memory, sample.instances) == (None, False, ())
+
+
+def test_what_a_healthy_card_says_once_a_minute(world: World) -> None:
+    report = ask(world, ok)
+    for sample in report.samples:
+        told = {name: each.value for name, each in sample.slow.items()}
+        assert (told["gpu.slowdown_point"], told["gpu.shutdown_point"], told["gpu.operating_point"]) == (89, 95, 87)
+        assert (told["gpu.power_limit_min"], told["gpu.power_limit_max"], told["gpu.power_limit_default"]) == (
+            200,
+            700,
+            700,
+        )
+        assert (told["gpu.pcie_generation"], told["gpu.pcie_width_max"], told["gpu.pcie_replays"]) == (5, 16, 0)
+        assert (told["gpu.nvlinks_up"], told["gpu.nvlinks_down"], told["gpu.nvlink_replays"]) == (18, 0, 0)
+        assert (told["gpu.fabric_state"], told["gpu.fabric_status"], told["gpu.fabric_degraded"]) == (3, 0, 0)
+        assert (told["gpu.recovery_action"], told["gpu.persistence_mode"], told["gpu.mig_mode"]) == (0, 1, 0)
+        assert (told["gpu.row_remap_pending"], told["gpu.pages_retired_correctable"]) == (0, None)
+        taken = report.taken_of(sample, "gpu.recovery_action")
+        assert taken is not None
+        assert report.taken is not None
+        assert (report.taken.since(taken) or 0) >= 0
+
+
+def test_n12_what_each_gpu_offers_is_found_and_told(world: World) -> None:
+    report = ask(world, ok, with_processes=True)
+    assert set(report.capabilities) == {sample.uuid for sample in report.samples}
+    for table in report.capabilities.values():
+        assert table["gpu.temperature"] == table["processes"] == table["mig"] == "supported"
+        assert table["gpu.fan"] == table["gpu.pages_retired_correctable"] == "unsupported"
+        assert "failed" not in table.values()
+
+
+def test_n10_a_gpu_that_is_remembered_and_not_there_and_one_that_is_new(world: World) -> None:
+    there = ask(world, ok).samples
+    gone = GpuIdentity("GPU-gone", 8, "NVIDIA H100 80GB HBM3", "0000:a8:00.0")
+    known = [GpuIdentity(each.uuid, each.index, each.name, each.pci) for each in there]
+    world.driver.expect([*known[:7], gone])
+    world.wait(1.0)
+    report = ask(world, lambda report: ok(report) and bool(report.missing))
+    assert (report.missing, report.new) == (("GPU-gone",), (there[7].uuid,))
+    (lost,) = [sample for sample in report.samples if sample.lost is not None]
+    assert (lost.uuid, lost.pci, lost.name) == (gone.uuid, gone.pci, gone.name)
+    world.driver.expect(known)
+    world.wait(1.0)
+    report = ask(world, lambda report: ok(report) and not report.missing)
+    assert (report.new, len(report.samples)) == ((), 8)
+
+
+def test_n8_instances_have_memory_and_processes_and_the_parent_the_temperature(world: World) -> None:
+    world.divide(2, 2, GpuProcess(41872, "compute", 2 * GIB, 8))
+    report = ask(world, lambda report: ok(report) and bool(report.samples[2].instances), with_processes=True)
+    first, second = report.samples[2].instances
+    assert (first.gpu_instance, second.gpu_instance) == (7, 8)
+    assert first.uuid.startswith("MIG-")
+    assert second.readings["gpu.memory_used"].value == 2 * GIB
+    assert second.processes is not None
+    assert [(each.pid, each.instance) for each in second.processes.processes] == [(41872, 8)]
+    assert set(first.readings) == {f"gpu.memory_{name}" for name in ("total", "reserved", "used", "used_ratio")}
+    assert reading(report, 2, "gpu.temperature") is not None
+    assert report.samples[1].instances == ()
+
+
+def test_n6_a_card_without_memory_of_its_own(world: World) -> None:
+    world.unify_memory(0)
+    report = ask(world, lambda report: ok(report) and report.samples[0].unified_memory)
+    assert all(report.samples[0].readings[f"gpu.memory_{name}"].unsupported for name in ("total", "used", "used_ratio"))
+    assert not report.samples[1].unified_memory
+
+
+def test_a_paused_driver_says_so_and_can_be_resumed(world: World) -> None:
+    before = ask(world, ok)
+    world.driver.pause("after an Xid 119")
+    paused = world.driver.sample(False, False, 0.3)
+    assert (paused.state, len(paused.samples)) == (DriverState.PAUSED, 8)
+    assert "after an Xid 119" in paused.reason
+    assert paused.resumes is not None
+    assert before.taken is not None
+    assert 29 < (paused.resumes.since(before.taken) or 0) < 60
+    world.driver.resume()
+    assert ask(world, ok).state is DriverState.OK
+
+
+def test_s14_a_released_driver_is_let_go(world: World) -> None:
+    ask(world, ok)
+    world.driver.release(3600)
+    report = ask(world, lambda report: report.state is DriverState.RELEASED and report.child_pid == 0)
+    assert report.resumes is not None
+    world.driver.resume()
+    assert ask(world, ok).state is DriverState.OK
 
 
 def test_margins_follow_the_temperature(world: World) -> None:

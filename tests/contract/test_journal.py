@@ -9,6 +9,7 @@ from typing import Optional
 import pytest
 
 from gpuwatch.sources.journal import JournalSource
+from gpuwatch.system.protocols import Interest, Journal, JournalBatch
 from tests.conftest import refuse
 from tests.contract.journal_worlds import (
     BOOT,
@@ -19,18 +20,19 @@ from tests.contract.journal_worlds import (
     World,
     collect,
     kernel,
+    prints,
     texts,
 )
 from tests.lab.journal_files import why_no_journal_remote
 
 
-@pytest.fixture(params=["simulated", "real"])
+@pytest.fixture(params=["simulated", "real", "behind a child"])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     if request.param == "simulated":
         yield SimulatedWorld()
         return
     refuse(why_no_journal_remote())
-    real = RealWorld(tmp_path)
+    real = RealWorld(tmp_path, behind=request.param == "behind a child")
     try:
         yield real
     finally:
@@ -46,7 +48,8 @@ def test_without_a_cursor_reading_starts_at_the_tail(world: World) -> None:  # J
     kernel(world, "new")
     batch = collect(journal, "new")
     assert texts(batch.entries) == ["new"]
-    assert batch.cursor == batch.entries[-1].cursor != first.cursor
+    assert batch.cursor != first.cursor
+    assert world.journal(batch.cursor).read(100, 1.0).entries == ()
 
 
 def test_the_tail_cursor_is_a_place_to_resume_at(world: World) -> None:
@@ -190,3 +193,164 @@ def test_closed_and_read_again(world: World) -> None:
     journal.close()
     kernel(world, "two")
     assert texts(collect(journal, "two").entries) == ["two"]
+
+
+def watching(world: World, *units: str, containers: tuple[str, ...] = (), cursor: str = "") -> Journal:
+    journal = world.journal(cursor)
+    journal.watch(Interest(units, containers))
+    journal.read(100, 1.0)
+    return journal
+
+
+def read_all(world: World, journal: Journal) -> JournalBatch:
+    kernel(world, "the end")
+    return collect(journal, "the end")
+
+
+def said(batch: JournalBatch) -> list[Optional[str]]:
+    """What was printed, without the end mark; handles on the files need not agree on the order between sources."""
+    return [text for text in texts(batch.entries) if text != "the end"]
+
+
+def test_output_of_units_that_are_of_interest_is_read(world: World) -> None:
+    journal = watching(world, "train@*.service")
+    prints(world, "train@a.service", "CUDA out of memory", _UID="1001")
+    prints(world, "web.service", "chatter")
+    prints(world, "train@b.service", "NCCL", _TRANSPORT="journal")
+    world.write({"MESSAGE": "of no unit", "_TRANSPORT": "stdout", "_PID": "7"})
+    batch = read_all(world, journal)
+    assert said(batch) == ["CUDA out of memory", "NCCL"]
+    entry = next(entry for entry in batch.entries if entry.fields["MESSAGE"] == "CUDA out of memory")
+    assert entry.fields["_SYSTEMD_UNIT"] == "train@a.service" and entry.cursor and entry.boot_id == BOOT
+
+
+def test_what_is_of_interest_may_change(world: World) -> None:
+    journal = watching(world, "train@*.service")
+    prints(world, "web.service", "unheard")
+    assert said(read_all(world, journal)) == []
+    journal.watch(Interest(("web.service",)))
+    prints(world, "web.service", "heard")
+    prints(world, "train@a.service", "unheard")
+    kernel(world, "the very end")
+    assert sorted(str(text) for text in texts(collect(journal, "the very end").entries)) == ["heard", "the very end"]
+
+
+def test_output_is_no_fact_of_kernel_or_manager(world: World) -> None:  # S10
+    journal = watching(world, "*.service", "init.scope")
+    prints(world, "train@a.service", XID, SYSLOG_IDENTIFIER="kernel", SYSLOG_FACILITY="0")
+    prints(world, "train@a.service", "a.service: Failed with result 'oom-kill'.", SYSLOG_IDENTIFIER="systemd")
+    batch = read_all(world, journal)
+    assert len(said(batch)) == 2
+    kinds = {event.kind for event in JournalSource().events(batch, world.clock.now())}
+    assert not kinds & {"xid", "unit_failed", "unit_oom"}
+
+
+def test_each_entry_comes_once_though_two_could_give_it(world: World) -> None:
+    journal = watching(world, "*")
+    world.write({"MESSAGE": "manager", "_TRANSPORT": "journal", "_PID": "1", "_SYSTEMD_UNIT": "init.scope"})
+    world.write({"MESSAGE": "journald", "_TRANSPORT": "driver", "_SYSTEMD_UNIT": "systemd-journald.service"})
+    assert sorted(str(text) for text in said(read_all(world, journal))) == ["journald", "manager"]
+
+
+def test_container_runtimes_own_lines_are_read(world: World) -> None:
+    journal = watching(world)
+    prints(world, "docker.service", "Daemon has completed initialization")
+    prints(world, "docker.service", "a line of a container", CONTAINER_NAME="trainer-1", CONTAINER_ID="0123456789ab")
+    prints(world, "containerd.service", "containerd successfully booted")
+    texts = ["Daemon has completed initialization", "containerd successfully booted"]
+    assert said(read_all(world, journal)) == texts
+
+
+def test_lines_of_containers_that_are_of_interest_are_read(world: World) -> None:
+    journal = watching(world, containers=("trainer-*",))
+    prints(world, "docker.service", "yes", CONTAINER_NAME="trainer-1", CONTAINER_ID="0123456789ab")
+    prints(world, "docker.service", "no", CONTAINER_NAME="web", CONTAINER_ID="ba9876543210")
+    prints(world, "libpod-conmon-0123.scope", "yes too", CONTAINER_NAME="trainer-2", CONTAINER_ID_FULL="0" * 64)
+    prints(world, "trainer-3.service", "a quadlet", CONTAINER_NAME="trainer-3")
+    prints(world, "trainer-3.service", "its unit is not")
+    assert said(read_all(world, journal)) == ["yes", "yes too", "a quadlet"]
+
+
+def test_parts_of_a_line_are_joined(world: World) -> None:  # J12
+    journal = watching(world, containers=("*",))
+    part = {"CONTAINER_NAME": "a", "CONTAINER_ID_FULL": "a" * 64, "CONTAINER_PARTIAL_ID": "9f"}
+    for ordinal, text in enumerate(("RuntimeError: CUDA out ", "of mem")):
+        prints(
+            world, "docker.service", text, **part, CONTAINER_PARTIAL_MESSAGE="true", CONTAINER_PARTIAL_ORDINAL=ordinal
+        )
+    prints(world, "docker.service", "of another", CONTAINER_NAME="b", CONTAINER_ID_FULL="b" * 64)
+    first = read_all(world, journal)
+    assert said(first) == ["of another"]
+    prints(world, "docker.service", "ory", **part, CONTAINER_PARTIAL_ORDINAL="3", CONTAINER_PARTIAL_LAST="true")
+    kernel(world, "the very end")
+    (line,) = [
+        entry
+        for entry in collect(journal, "RuntimeError: CUDA out of memory").entries
+        if "_SYSTEMD_UNIT" in entry.fields
+    ]
+    assert not [name for name in line.fields if "PARTIAL" in name] and line.fields["CONTAINER_NAME"] == "a"
+
+
+def test_a_resumed_reader_gives_output_once(world: World) -> None:
+    journal = watching(world, "train@*.service")
+    prints(world, "train@a.service", "one")
+    cursor = read_all(world, journal).cursor
+    prints(world, "train@a.service", "two")
+    resumed = world.journal(cursor)
+    resumed.watch(Interest(("train@*.service",)))
+    assert texts(collect(resumed, "two").entries) == ["two"]
+
+
+def test_a_cursor_of_one_position_is_taken(world: World) -> None:
+    kernel(world, "old")
+    journal = watching(world)
+    kernel(world, "marked")
+    (entry,) = collect(journal, "marked").entries
+    kernel(world, "later")
+    assert texts(collect(world.journal(entry.cursor), "later").entries) == ["later"]
+
+
+def test_clock_set_back_an_hour_hides_nothing(world: World) -> None:  # J13
+    journal = watching(world, "train@*.service")
+    kernel(world, "before")
+    cursor = collect(journal, "before").cursor
+    world.clock.utc_s -= 3600.0
+    kernel(world, "after")
+    prints(world, "train@a.service", "printed after")
+    read = said(read_all(world, journal))
+    assert sorted(str(text) for text in read) == ["after", "printed after"]
+    again = world.journal(cursor)
+    again.watch(Interest(("train@*.service",)))
+    assert sorted(str(text) for text in said(collect(again, "printed after"))) == ["after", "printed after"]
+
+
+def test_two_boots_with_the_clock_behind_after_the_second(world: World) -> None:  # J1, J13
+    journal = watching(world)
+    kernel(world, "first boot")
+    cursor = collect(journal, "first boot").cursor
+    kernel(world, "first boot, unread")
+    world.clock.reboot()
+    world.clock.utc_s -= 7200.0  # no battery: right only when NTP comes
+    kernel(world, XID)
+    kernel(world, "second boot")
+    batch = collect(world.journal(cursor), "second boot")
+    assert [entry.boot_id for entry in batch.entries] == [BOOT, NEXT_BOOT, NEXT_BOOT]
+    assert batch.gap == ""
+    (event,) = JournalSource().events(batch, world.clock.now())
+    assert event.at.boot_id == NEXT_BOOT and 0.0 <= (event.seen.since(event.at) or -1.0) < 1.0
+
+
+def test_old_records_keep_their_time(world: World) -> None:  # J13, S9
+    cursor = world.journal().read(100, 1.0).cursor
+    kernel(world, XID)
+    world.clock.tick(600.0)
+    kernel(world, "the end")
+    (event,) = JournalSource().events(collect(world.journal(cursor), "the end"), world.clock.now())
+    assert (event.seen.since(event.at) or 0.0) >= 600.0
+
+
+def test_suppressed_lines_are_a_gap(world: World) -> None:  # J11
+    journal = watching(world)
+    world.write({"MESSAGE": "Suppressed 812 messages from train@a.service", "_TRANSPORT": "driver"})
+    (event,) = JournalSource().events(read_all(world, journal), world.clock.now())
+    assert (event.kind, event.fields["unit"], event.fields["count"]) == ("log_gap", "train@a.service", 812)

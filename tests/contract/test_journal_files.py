@@ -11,7 +11,9 @@ from typing import Any, Optional
 
 import pytest
 
-from gpuwatch.system.journal import SystemJournal, open_reader
+from gpuwatch.system.journal import SystemJournal
+from gpuwatch.system.journal_tape import open_reader
+from gpuwatch.system.protocols import Interest
 from tests.conftest import refuse
 from tests.contract.journal_worlds import (
     BOOT,
@@ -20,6 +22,7 @@ from tests.contract.journal_worlds import (
     RealWorld,
     collect,
     kernel,
+    prints,
     texts,
 )
 from tests.lab.journal_files import LiveJournal, entry, why_no_journal_remote
@@ -36,7 +39,7 @@ def real(tmp_path: Path) -> Iterator[RealWorld]:
 
 
 def test_gap_names_its_bounds(real: RealWorld) -> None:  # J2
-    journal = real.journal()
+    journal = real.reader()
     journal.read(10, 1.0)
     kernel(real, "read")
     cursor = collect(journal, "read").cursor
@@ -44,17 +47,17 @@ def test_gap_names_its_bounds(real: RealWorld) -> None:  # J2
     real.clock.tick(3600.0)
     kernel(real, "later")
     real.files.close()
-    gap = collect(real.journal(cursor), "later").gap
+    gap = collect(real.reader(cursor), "later").gap
     assert "from 2025-11-30 10:53:20 UTC to 2025-11-30 11:53:20 UTC" in gap
 
 
 def test_gap_with_nothing_left(real: RealWorld) -> None:
-    journal = real.journal()
+    journal = real.reader()
     journal.read(10, 1.0)
     kernel(real, "read")
     cursor = collect(journal, "read").cursor
     real.vacuum()
-    journal = real.journal(cursor)
+    journal = real.reader(cursor)
     assert "after 2025-11-30 10:53:20 UTC" in journal.read(10, 1.0).gap
     kernel(real, "later")
     assert texts(collect(journal, "later").entries) == ["later"]
@@ -70,7 +73,7 @@ def test_unreadable_cursor_goes_to_the_tail_with_a_gap(real: RealWorld) -> None:
 
 
 def test_bytes_lists_and_long_fields(real: RealWorld) -> None:  # J9
-    journal = real.journal()
+    journal = real.reader()
     journal.read(10, 1.0)
     kernel(real, "x", MESSAGE=b"bad \xff\x00 bytes")
     kernel(real, "x", MESSAGE="y" * 200_000)
@@ -85,10 +88,10 @@ def test_bytes_lists_and_long_fields(real: RealWorld) -> None:  # J9
 
 @pytest.mark.parametrize("damage", ["empty", "truncated", "no header", "zeros"])
 def test_damaged_file_does_not_stop_the_others(real: RealWorld, damage: str) -> None:  # J8
-    journal = real.journal()
+    journal = real.reader()
     first = journal.read(10, 1.0)
     kernel(real, "in the damaged file")
-    collect(real.journal(first.cursor), "in the damaged file")
+    collect(real.reader(first.cursor), "in the damaged file")
     journal.close()
     archive = real.files.rotate()
     data = Path(archive).read_bytes()
@@ -101,7 +104,7 @@ def test_damaged_file_does_not_stop_the_others(real: RealWorld, damage: str) -> 
         }[damage]
     )
     kernel(real, "in the good file")
-    batch = collect(real.journal(first.cursor), "in the good file")
+    batch = collect(real.reader(first.cursor), "in the good file")
     assert texts(batch.entries)[-1] == "in the good file"
     assert "missing" in batch.gap
 
@@ -113,7 +116,7 @@ def test_named_files_with_a_damaged_one(real: RealWorld, tmp_path: Path) -> None
     bad.write_bytes(b"no journal")
     journal = SystemJournal("", real.clock, files=[str(bad), real.files.active])
     batch = journal.read(10, 1.0)
-    assert batch.problem == "" and batch.cursor and journal.skipped == 1
+    assert batch.problem == "" and batch.cursor and journal.skipped == 2  # by each of the two handles
     journal.close()
 
 
@@ -188,7 +191,7 @@ def test_reader_that_went_deaf_is_replaced(real: RealWorld) -> None:  # J5
     assert journal.read(10, 1.0).entries == ()
     real.clock.tick(61.0)
     assert texts(collect(journal, "unheard").entries) == ["unheard"]
-    assert len(made) == 2
+    assert len(made) == 4  # both handles
     journal.close()
 
 
@@ -196,12 +199,13 @@ def test_reader_that_fails_is_told_and_opened_anew_with_back_off(real: RealWorld
     journal, made = sick_journal(real)
     kernel(real, "news")
     real.files.close()
-    made[0].broken = True
+    for reader in made:
+        reader.broken = True
     assert "Bad message" in journal.read(10, 1.0).problem
     assert journal.fds() == ()  # nothing left that could wake the loop without end
     for _ in range(5):
         assert "Bad message" in journal.read(10, 1.0).problem
-    assert len(made) == 1
+    assert len(made) == 2
     real.clock.tick(1.1)
     assert texts(collect(journal, "news").entries) == ["news"]
     journal.close()
@@ -219,7 +223,7 @@ def test_entry_that_can_not_be_read_is_skipped_and_counted(real: RealWorld) -> N
 
 
 def test_deleted_files_are_let_go(real: RealWorld) -> None:  # J4
-    journal = real.journal()
+    journal = real.reader()
     journal.read(10, 1.0)
     kernel(real, "one")
     collect(journal, "one")
@@ -235,11 +239,11 @@ def test_deleted_files_are_let_go(real: RealWorld) -> None:  # J4
 
 
 def test_fd_becomes_readable(real: RealWorld) -> None:  # J6
-    journal = real.journal()
+    journal = real.reader()
     journal.read(10, 1.0)
-    (fd,) = journal.fds()
     poll = select.poll()
-    poll.register(fd, select.POLLIN)
+    for fd in journal.fds():
+        poll.register(fd, select.POLLIN)
     while poll.poll(0):
         journal.read(10, 1.0)
     kernel(real, "news")
@@ -248,11 +252,11 @@ def test_fd_becomes_readable(real: RealWorld) -> None:  # J6
 
 
 def test_deadline_bounds_a_read(real: RealWorld) -> None:
-    journal = real.journal()
+    journal = real.reader()
     cursor = journal.read(10, 1.0).cursor
     for number in range(5):
         kernel(real, f"line {number}")
-    collect(real.journal(cursor), "line 4")
+    collect(real.reader(cursor), "line 4")
 
     class Racing(HandClock):
         def monotonic(self) -> float:
@@ -263,3 +267,109 @@ def test_deadline_bounds_a_read(real: RealWorld) -> None:
     batch = hurried.read(100, 1.0)
     assert batch.more and 0 < len(batch.entries) < 5
     hurried.close()
+
+
+def chatter(real: RealWorld, count: int) -> None:
+    for number in range(count):
+        prints(real, "web.service", f"GET /{number}")
+
+
+def test_chatter_does_not_move_what_is_stored(real: RealWorld) -> None:
+    """Each move of the cursor is a write to the disk, and a host may log without pause."""
+    journal = real.reader()
+    cursor = journal.read(10, 1.0).cursor
+    chatter(real, 50)
+    real.files.close()
+    batch = journal.read(10, 1.0)
+    assert (batch.entries, batch.more, batch.cursor) == ((), False, cursor) and journal.passed == 50
+    real.clock.tick(61.0)
+    assert journal.read(10, 1.0).cursor != cursor
+
+
+def test_a_quiet_kernel_under_a_chatty_host_is_no_gap(real: RealWorld) -> None:  # J2
+    journal = real.reader()
+    journal.read(10, 1.0)
+    kernel(real, "the last word for weeks")
+    collect(journal, "the last word for weeks")
+    real.files.rotate()
+    chatter(real, 5)
+    real.files.close()
+    real.clock.tick(61.0)
+    for _ in range(3):
+        cursor = journal.read(10, 1.0).cursor
+        real.clock.tick(61.0)
+    for name in os.listdir(real.files.directory):
+        if "@" in name:
+            os.unlink(os.path.join(real.files.directory, name))
+    batch = SystemJournal(cursor, real.clock, path=real.files.directory).read(10, 1.0)
+    assert (batch.gap, batch.entries) == ("", ())
+
+
+def test_kernel_lines_do_not_wait_behind_a_backlog_of_output(real: RealWorld) -> None:
+    journal = real.reader()
+    cursor = journal.read(10, 1.0).cursor
+    chatter(real, 2000)
+    kernel(real, "news")
+    chatter(real, 100)
+    prints(real, "train@a.service", "printed")
+    real.files.close()
+
+    class Racing(HandClock):
+        def monotonic(self) -> float:
+            self.boottime_s += 0.05  # a machine on which sixteen entries take this long
+            return self.boottime_s
+
+    late = SystemJournal(cursor, Racing(), Interest(("train@*.service",)), path=real.files.directory)
+    batch = late.read(100, 0.4)
+    assert texts(batch.entries) == ["news"] and batch.more and 0 < late.passed < 200
+    read = [batch]
+    while read[-1].more:
+        read.append(late.read(100, 0.4))
+    assert [text for batch in read for text in texts(batch.entries)] == ["news", "printed"]
+    assert late.passed == 2101  # the kernel's line is passed over as well: the other handle has it
+    late.close()
+
+
+def test_a_storm_of_long_lines_is_bounded_in_bytes(real: RealWorld) -> None:
+    journal = real.reader()
+    cursor = journal.read(10, 1.0).cursor
+    for number in range(700):
+        kernel(real, f"{number} " + "y" * 15_000)
+    real.files.close()
+    resumed = SystemJournal(cursor, real.clock, path=real.files.directory)
+    batch = resumed.read(20_000, 10.0)
+    assert batch.more and 200 < len(batch.entries) < 350
+    count = len(batch.entries)
+    while batch.more:
+        batch = resumed.read(20_000, 10.0)
+        count += len(batch.entries)
+    assert count == 700
+    resumed.close()
+
+
+def test_parts_that_stay_alone_come_after_a_while(real: RealWorld) -> None:  # J12
+    journal = real.reader()
+    journal.watch(Interest(containers=("*",)))
+    journal.read(10, 1.0)
+    prints(real, "docker.service", "only half", CONTAINER_NAME="a", CONTAINER_PARTIAL_MESSAGE="true")
+    real.files.close()
+    assert journal.read(10, 1.0).entries == ()
+    real.clock.tick(5.1)
+    assert texts(journal.read(10, 1.0).entries) == ["only half"]
+
+
+def test_many_parts_are_bounded(real: RealWorld) -> None:  # J12
+    journal = real.reader()
+    journal.watch(Interest(containers=("*",)))
+    journal.read(10, 1.0)
+    part = {"CONTAINER_NAME": "a", "CONTAINER_PARTIAL_ID": "1"}
+    for _ in range(20):
+        prints(real, "docker.service", "y" * 16_000, **part, CONTAINER_PARTIAL_MESSAGE="true")
+    prints(real, "docker.service", "", **part, CONTAINER_PARTIAL_LAST="true")
+    for number in range(70):
+        more = {"CONTAINER_NAME": "a", "CONTAINER_PARTIAL_ID": f"n{number}", "CONTAINER_PARTIAL_MESSAGE": "true"}
+        prints(real, "docker.service", f"lonely {number}", **more)
+    real.files.close()
+    long, *lonely = journal.read(1000, 1.0).entries
+    assert len(long.fields["MESSAGE"]) == 65_536
+    assert texts(lonely) == [f"lonely {number}" for number in range(6)]  # sixty-four are waited for

@@ -172,14 +172,3 @@ class TestProcFs:
         assert facts is not None
         assert 0 < facts.started_boottime_s < time.clock_gettime(time.CLOCK_BOOTTIME)
         assert facts.uid == os.getuid()
-
-    def test_memory(self, tmp_path: Path) -> None:
-        (tmp_path / "meminfo").write_text("MemTotal:  1000 kB\nMemFree: 1 kB\nMemAvailable:  250 kB\n")
-        assert ProcFs(str(tmp_path)).memory_available_ratio().value == 0.25
-        assert 0 < (ProcFs().memory_available_ratio().value or 0) <= 1
-
-    @pytest.mark.parametrize("content", [None, "", "MemTotal: 0 kB\nMemAvailable: 0 kB\n", "MemTotal: x kB\n"])
-    def test_memory_that_can_not_be_read(self, tmp_path: Path, content: Union[str, None]) -> None:
-        if content is not None:
-            (tmp_path / "meminfo").write_text(content)
-        assert ProcFs(str(tmp_path)).memory_available_ratio().failed

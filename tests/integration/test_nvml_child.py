@@ -16,9 +16,9 @@ import pytest
 
 from gpuwatch.model.gpu import DriverState, GpuReport
 from gpuwatch.system.lock import HostLock
-from gpuwatch.system.nvml.client import Patience
+from gpuwatch.system.nvml.patience import Patience
 from tests.conftest import refuse
-from tests.fakes.nvml.bench import QUICK, NvmlBench, alive, sample_until, why_no_library
+from tests.fakes.nvml.bench import QUICK, NvmlBench, alive, number, sample_until, why_no_library
 from tests.lab.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -135,7 +135,9 @@ def test_one_gpu_that_hangs_does_not_hold_up_the_others(bench: NvmlBench) -> Non
     sample_until(client, ok)
     bench.scenario.hang(60, "nvmlDeviceGetPowerUsage", 6)
     bench.scenario.heat(3, 90)
-    report = sample_until(client, lambda report: report.stuck_since is not None)
+    report = sample_until(
+        client, lambda report: report.stuck_since is not None and number(report, 3, "gpu.temperature") == 90
+    )
     assert report.state is DriverState.OK
     assert report.reason == "GPU 6 does not answer"
     assert report.samples[3].readings["gpu.temperature"].value == 90

@@ -191,7 +191,7 @@ def test_n9_the_ends_of_the_range_are_plausible(bench: NvmlBench, celsius: int) 
 class TestMargins:
     @pytest.mark.parametrize("margin, slowdown, shutdown", [(54, 56, 62), (0, 2, 8), (-3, -1, 5), (-8, -6, 0)])
     def test_tlimit_and_its_offsets(self, bench: NvmlBench, margin: int, slowdown: int, shutdown: int) -> None:
-        bench.scenario.set("0.margin", margin)
+        bench.scenario.heat(0, 87 - margin)
         sample = sample_until(bench.client(), ok).samples[0]
         assert sample.readings["gpu.slowdown_margin"].value == slowdown
         assert sample.readings["gpu.shutdown_margin"].value == shutdown

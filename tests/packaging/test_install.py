@@ -29,9 +29,16 @@ def fresh(deb: Path) -> Iterator[Container]:
         yield container
 
 
+def test_a_reload_would_be_seen(fresh: Container) -> None:
+    """The tests below could not fail otherwise."""
+    loaded = units_loaded_at(fresh)
+    fresh.run("systemctl", "daemon-reload")
+    assert units_loaded_at(fresh) != loaded
+
+
 def units_loaded_at(container: Container) -> str:
     """Changes with every daemon-reload."""
-    return container.run("systemctl", "show", "--property=UnitsLoadFinishTimestampMonotonic", "--value").stdout.strip()
+    return container.run("systemctl", "show", "--property=UnitsLoadTimestampMonotonic", "--value").stdout.strip()
 
 
 def test_service_is_enabled_and_timer_is_not(fresh: Container) -> None:
@@ -102,8 +109,17 @@ def test_remove_stops_it_and_keeps_configuration_and_evidence(fresh: Container) 
     assert units_loaded_at(fresh) == loaded
 
 
+def test_installing_it_again_starts_it_again(fresh: Container, deb: Path) -> None:
+    loaded = units_loaded_at(fresh)
+    apt_install(fresh, deb)
+    wait_for(lambda: fresh.show("gpuwatch.service", "ActiveState")["ActiveState"] == "active", 20, "it runs again")
+    assert units_loaded_at(fresh) == loaded
+
+
 def test_purge_leaves_nothing(fresh: Container) -> None:
+    loaded = units_loaded_at(fresh)
     fresh.run("apt-get", "-q", "-y", "purge", "gpuwatch")
+    assert units_loaded_at(fresh) == loaded
     left = fresh.sh(
         "find / -xdev \\( -path /proc -o -path /sys -o -path /srv -o -path /var/log -o -path /tmp \\) -prune"
         " -o -name '*gpuwatch*' -print"

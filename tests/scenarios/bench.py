@@ -46,6 +46,9 @@ class FakeLog:
         self.fields.append(dict(fields or {}))
 
 
+OPEN: list[Bench] = []  # conftest.py closes them after each test
+
+
 class Bench:
     """The host stands still between calls; `run` lets it live a second a cycle."""
 
@@ -66,6 +69,7 @@ class Bench:
             (folder / name).mkdir(exist_ok=True)
         self.options = Options(str(self.config), str(folder / "state"), str(folder / "run"))
         self.assembly: Assembly
+        OPEN.append(self)
         self.start()
 
     def write_config(self, text: str) -> None:
@@ -96,7 +100,12 @@ class Bench:
 
     def restart(self) -> None:
         """What a kill -9 and a new start come to: nothing but the disk survives."""
+        self.close()
         self.start()
+
+    def close(self) -> None:
+        """Let go of the files; nothing is written."""
+        self.assembly.writer.close()
 
     def reload(self) -> None:
         """The configuration is read again."""

@@ -321,3 +321,17 @@ def test_every_restart_between_two_cycles_ends_the_same(tmp_path: Path) -> None:
     assert whole == ([("stop", TRAIN)], [(IntentState.VERIFIED, TRAIN)], ["firing", "resolved", "update"], 1)
     for cut in range(1, 40):
         assert tell(tmp_path / f"cut{cut}", cut) == whole
+
+
+def test_enforce_written_while_it_is_hot_is_acted_on(tmp_path: Path) -> None:
+    """The admin saw "would have", and now means it."""
+    bench = Bench(tmp_path, OBSERVE)
+    bench.run(5)
+    bench.heat(94)
+    bench.run(30)
+    assert bench.intents[0].state is IntentState.WOULD_HAVE
+    bench.write_config(CONFIG)
+    bench.reload()
+    bench.run(30)
+    assert bench.calls() == [("stop", TRAIN)]
+    assert [intent.state for intent in bench.intents] == [IntentState.WOULD_HAVE, IntentState.VERIFIED]

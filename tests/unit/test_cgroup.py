@@ -64,6 +64,12 @@ B = "b2" * 32
             f"/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{A}.scope/container",
             CgroupOwner("podman", "user@1000.service", A, user_unit=f"libpod-{A}.scope", uid=1000),
         ),
+        (f"/system.slice/system.slice:docker:{A}", CgroupOwner("docker", None, A)),  # systemd's path, taken literally
+        (f"/system.slice/llm.service/machine.slice:libpod:{A}", CgroupOwner("podman", "llm.service", A)),
+        # below a parent of the admin's own: whose it is, its engine knows
+        (f"/training/{A}", CgroupOwner("other", None, A)),
+        (f"/ml.slice/{A}/sub", CgroupOwner("other", None, A)),
+        (f"/system.slice/train.service/{A}", CgroupOwner("unit", "train.service")),
         # another runtime
         (f"/system.slice/nerdctl-{A}.scope", CgroupOwner("other", f"nerdctl-{A}.scope", A)),
         # Slurm
@@ -83,6 +89,11 @@ B = "b2" * 32
             CgroupOwner("kubepods", f"cri-containerd-{A}.scope", A),
         ),
         (f"/kubepods/besteffort/pod1-2/{A}", CgroupOwner("kubepods", None, A)),
+        (
+            f"/system.slice/containerd.service/kubepods-besteffort-pod1_2.slice:cri-containerd:{A}",
+            CgroupOwner("kubepods", "containerd.service", A),
+        ),
+        (f"/kubepods/burstable/pod1-2/{A}/docker/{B}", CgroupOwner("kubepods", None, A)),  # docker inside a pod
         # nobody
         ("/init.scope", CgroupOwner("other", "init.scope")),
         ("/", CgroupOwner("other")),

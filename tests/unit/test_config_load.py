@@ -35,6 +35,7 @@ labels: {site: sh1, u: 12}
 workloads:
   - name: training
     units: ["train@*.service"]
+    containers: ["trainer-*", "label:team=ml ops", "compose:llama/*"]
     priority: 5
     mode: observe
     allow: [stop]
@@ -77,7 +78,17 @@ def test_every_setting_arrives(tmp_path: Path) -> None:
         interval_s=0.5,
         host="gpu-07",
         labels={"site": "sh1", "u": "12"},
-        workloads=(Workload("training", ("train@*.service",), 5, Mode.OBSERVE, ("stop",), StopSettings(90.0)),),
+        workloads=(
+            Workload(
+                "training",
+                ("train@*.service",),
+                5,
+                Mode.OBSERVE,
+                ("stop",),
+                StopSettings(90.0),
+                ("trainer-*", "label:team=ml ops", "compose:llama/*"),
+            ),
+        ),
         protect=("postgresql.service",),
         budget=Budget(2, 300.0, 0),
         rules=found.settings.rules,
@@ -102,14 +113,14 @@ def test_every_setting_arrives(tmp_path: Path) -> None:
             for_s=3600.0,
             clear=Clear(Threshold(below=60 * 1024.0**3), 60.0),
             ladder=(Step(("snapshot",)), Step(("stop",), 60.0)),
-            origin=f"{path}:16",
+            origin=f"{path}:17",
         ),
         Rule(
             name="bridge",
             severity=Severity.CRITICAL,
             event=EventMatch("xid", (74, 79), ("link",), True),
             quiet_for_s=None,
-            origin=f"{path}:22",
+            origin=f"{path}:23",
         ),
     )
 
@@ -270,6 +281,10 @@ TOLD = "alerts: {channels: [{name: ops, type: wecom, key: {credential: ops}}]}\n
             "6:12: workloads[0].allow: is empty, so 'mode: enforce' does",
         ),
         (
+            TOLD + "workloads:\n  - name: w\n    containers: [trainer-*]\n",
+            "4:17: workloads[0].containers: this version shows these containers and whose GPUs they use, and can't",
+        ),
+        (
             TOLD + UNIT + "protect: {units: ['a*.service']}\n",
             "3:5: workloads[w].units: 'a.service' is protected (protect.units) and is never touched",
         ),
@@ -303,7 +318,7 @@ def test_the_shipped_file_is_valid_with_everything_in_use(tmp_path: Path) -> Non
     found = loaded(tmp_path, uncommented(SHIPPED.read_text(encoding="utf-8")))
     assert [workload.name for workload in found.settings.workloads] == ["training"]
     assert [channel.name for channel in found.settings.channels] == ["ops"]
-    assert found.warnings == ()
+    assert ["workloads[0].containers: this version shows" in str(one) for one in found.warnings] == [True]
 
 
 def test_the_shipped_file_shows_every_setting_and_its_default() -> None:

@@ -43,8 +43,8 @@ MISTAKES = [
     ("evidence: {archive: {after: 7d}}\n", "1:12: evidence: 'archive' is not in this version: bundles are copied"),
     ("alerts: {repeat: 4h}\n", "1:10: alerts: 'repeat' is not in this version: an open incident is not told again"),
     (
-        UNITS + "    containers: [x]\n",
-        "4:5: workloads[0]: 'containers' is not in this version: it acts on systemd units",
+        UNITS + "    gpu_memory_limit: 60GiB\n",
+        "4:5: workloads[0]: 'gpu_memory_limit' is not in this version: no rule watches memory",
     ),
     (UNITS + "    gpu_memory_limit: 60GiB\n", "4:5: workloads[0]: 'gpu_memory_limit' is not in this version: no rule"),
     (
@@ -62,7 +62,45 @@ MISTAKES = [
     ),
     ("channels: []\n", "1:1: 'channels' belongs below alerts"),
     # workloads and protected units
-    (WORKLOAD, "2:5: workloads[0]: 'units' is missing, e.g. units: [\"train@*.service\"]"),
+    (WORKLOAD, "2:5: workloads[0]: needs 'units' or 'containers', e.g. units: [\"train@*.service\"]"),
+    (WORKLOAD + "    containers: []\n", "3:17: workloads[0].containers: is empty"),
+    (WORKLOAD + "    containers: trainer-*\n", "3:17: workloads[0].containers: expected a list: [trainer-*], not a"),
+    (
+        WORKLOAD + "    containers: ['*']\n",
+        "3:18: workloads[0].containers[0]: '*' names every container of the host",
+    ),
+    (
+        WORKLOAD + "    containers: ['compose:*/x']\n",
+        "3:18: workloads[0].containers[0]: 'compose:*/x' names every container of the host",
+    ),
+    (
+        WORKLOAD + "    containers: ['compose:llama']\n",
+        "3:18: workloads[0].containers[0]: 'compose:llama' names no service; compose:PROJECT/* means",
+    ),
+    (
+        WORKLOAD + "    containers: ['label:team']\n",
+        "3:18: workloads[0].containers[0]: 'label:team' is not a container's",
+    ),
+    (
+        WORKLOAD + "    containers: ['a b']\n",
+        "3:18: workloads[0].containers[0]: 'a b' is not a container's name such as",
+    ),
+    (
+        WORKLOAD + "    containers: ['nvcr.io/nvidia/pytorch:26.01-py3']\n",
+        "3:18: workloads[0].containers[0]: 'nvcr.io/nvidia/pytorch:26.01-py3' is not a container's name such as",
+    ),
+    (
+        WORKLOAD + "    containers: ['k8s_*']\n",
+        "3:18: workloads[0].containers[0]: 'k8s_*' names containers of Kubernetes",
+    ),
+    (
+        WORKLOAD + "    containers: [a]\n  - name: v\n    containers: [a]\n",
+        "4:5: workloads[v].containers: 'a' belongs to workload 'w' already",
+    ),
+    (
+        WORKLOAD + "    units: ['docker-*.scope']\n",
+        "3:13: workloads[0].units[0]: 'docker-*.scope' is the scope of a container",
+    ),
     ("workloads:\n  - units: [a.service]\n", "2:5: workloads[0]: 'name' is missing, e.g. name: training"),
     (
         "workloads:\n  - training\n",
@@ -259,7 +297,7 @@ interval: 1
 workloads:
   - name: training
     units: [train@*.service, user.slice]
-    containers: [trainer-1]
+    gpu_memory_limit: 60GiB
     mode: on
     stop: {grace: soon}
 budget: {destructive: many, inside: 10m}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.catalog import journal_lines, kernel
+from gpuwatch.catalog import entry, judge, kernel
 from gpuwatch.catalog.text import clean
 from gpuwatch.model.instant import Instant
 from gpuwatch.sources.journal import JournalSource
@@ -20,6 +20,15 @@ from gpuwatch.system.protocols import JournalBatch, JournalEntry
 CORPUS = Path(__file__).resolve().parent.parent / "corpus" / "lines.jsonl"
 LINES = [json.loads(line) for line in CORPUS.read_text(encoding="utf-8").splitlines()]
 KERNEL = {"_TRANSPORT": "kernel", "SYSLOG_FACILITY": "0", "SYSLOG_IDENTIFIER": "kernel"}
+MANAGER = {"_TRANSPORT": "journal", "_PID": "1"}
+WRITERS = (
+    KERNEL,
+    MANAGER,
+    {**MANAGER, "UNIT": "a.service", "MESSAGE_ID": "98e322203f7a4ed290d09fe03c09fe15", "EXIT_STATUS": "x\ny"},
+    {"_TRANSPORT": "driver"},
+    {"_TRANSPORT": "stdout", "_SYSTEMD_UNIT": "docker.service"},
+    {"_TRANSPORT": "stdout", "_SYSTEMD_UNIT": "train.service", "_PID": "7"},
+)
 NOW = Instant("b" * 32, 1000.0, 1_764_500_000.0)
 
 
@@ -27,12 +36,13 @@ NOW = Instant("b" * 32, 1000.0, 1_764_500_000.0)
 def test_corpus(line: dict[str, Any]) -> None:
     fields = {**line.get("fields", KERNEL), "MESSAGE": line["message"]}
     batch = JournalBatch((JournalEntry("c", 1, 1, "b" * 32, fields),))
-    events = JournalSource().events(batch, NOW)
+    events = JournalSource(interest=lambda unit: True).events(batch, NOW)
     if line["expect"]["kind"] is None:
         assert events == ()
         return
     (event,) = events
     found = {"kind": event.kind, **event.fields}
+    assert event.fields["class"] in judge.CLASSES and event.fields["alert_severity"] in ("info", "warning", "critical")
     assert {name: found.get(name, "absent") for name in line["expect"]} == line["expect"]
 
 
@@ -83,6 +93,16 @@ STARTS = st.sampled_from(
         "oom_reaper: reaped process ",
         "a.service: ",
         "Suppressed ",
+        "pcieport 0000:00:1c.5: AER: ",
+        "mce: [Hardware Error]: CPU ",
+        "EXT4-fs (",
+        "a[1]: segfault at ",
+        "INFO: task ",
+        'time="',
+        "RuntimeError: CUDA error: ",
+        "NCCL error in: ",
+        "CUDA out of memory. ",
+        "slurmstepd: error: ",
     ]
 )
 TEXT = st.text(
@@ -96,17 +116,37 @@ BYTES = st.binary(max_size=200).map(lambda data: data.decode("utf-8", "replace")
 @settings(max_examples=400, deadline=None)
 def test_no_line_raises(start: str, middle: str, second: str, end: str) -> None:
     line = start + middle + second + end
-    for facts in kernel.parse_entry(line):
-        assert isinstance(facts["kind"], str)
-        assert all(value is None or isinstance(value, (str, int, bool)) for value in facts.values())
-    journal_lines.parse_manager(line)
-    journal_lines.parse_journald(line)
+    for writer in WRITERS:
+        for facts in entry.read({**writer, "MESSAGE": line}):
+            assert isinstance(facts["kind"], str)
+            assert all(value is None or isinstance(value, (str, int, bool)) for value in facts.values())
+            assert all(value.isprintable() for value in facts.values() if isinstance(value, str))
+            klass, severity = judge.judge(facts)
+            assert klass in judge.CLASSES and judge.meaning(facts, "zh") and judge.next_step(facts, "en") and severity
     shown = clean(line)
     assert len(shown) <= 1000 and shown.isprintable()
 
 
 @pytest.mark.parametrize(
-    "start", ["", "NVRM: ", "NVRM: Xid (", "nvidia-nvswitch0: SXid (", "oom-kill:constraint=", "Task in /"]
+    "start",
+    [
+        "",
+        "NVRM: ",
+        "NVRM: Xid (",
+        "NVRM: loading NVIDIA UNIX ",
+        "nvidia-nvswitch0: SXid (",
+        "oom-kill:constraint=",
+        "Task in /",
+        "INFO: task ",
+        "XFS (",
+        "a[1]: segfault at ",
+        "nvme nvme0: ",
+        "CUDA out of memory ",
+        "NCCL error ",
+        "NCCL WARN ",
+        "Watchdog caught collective operation timeout: WorkNCCL(",
+        "OOM when allocating tensor ",
+    ],
 )
 @pytest.mark.parametrize(
     "filler",
@@ -124,16 +164,20 @@ def test_no_line_raises(start: str, middle: str, second: str, end: str) -> None:
         "Timeout waiting for ",
         "failed! (0x",
         "\x00",
+        " in libcuda",
+        ", unhandled ",
+        "GPU ",
+        "OpType=",
+        "I/O ",
     ],
 )
 def test_a_megabyte_takes_no_time(start: str, filler: str) -> None:
     line = start + filler * (1_000_000 // len(filler))
-    began = time.perf_counter()
-    kernel.parse_entry(line)
-    journal_lines.parse_manager(line)
-    journal_lines.parse_journald(line)
+    began = time.process_time()
+    for writer in WRITERS:
+        entry.read({**writer, "MESSAGE": line})
     clean(line)
-    assert time.perf_counter() - began < 0.1
+    assert time.process_time() - began < 0.1
 
 
 @pytest.mark.parametrize(

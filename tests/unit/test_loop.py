@@ -11,15 +11,8 @@ import pytest
 from gpuwatch.daemon.loop import Flags, Loop, Waker
 from gpuwatch.model.errors import SourceError
 from gpuwatch.system.clock import SystemClock
+from tests.fakes.manager import FakeManager
 from tests.scenarios.bench import FakeLog
-
-
-class FakeManager:
-    def __init__(self) -> None:
-        self.said: list[dict[str, str]] = []
-
-    def notify(self, **fields: str) -> None:
-        self.said.append(fields)
 
 
 class Bell:

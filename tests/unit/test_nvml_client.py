@@ -13,7 +13,7 @@ from gpuwatch.model.gpu import DriverState, GpuReport, GpuSample
 from gpuwatch.model.instant import Instant
 from gpuwatch.model.reading import value
 from gpuwatch.system.nvml.client import NvmlClient
-from gpuwatch.system.nvml.wire import to_wire
+from gpuwatch.system.nvml.wire import readings_to_wire, to_wire
 
 HELLO = {"hello": {"pid": 1, "binding": "pynvml 1"}}
 
@@ -54,11 +54,16 @@ class HandChild:
 
     def answer(self, unanswered: Sequence[int] = (), of: int = 2) -> None:
         number = self.asked[-1]["id"]
+        if self.asked[-1]["op"] == "probe":
+            self.says.append({"id": number, "probe": "ok"})
+            return
         for index in range(of):
             if index not in unanswered:
-                sample = GpuSample(f"GPU-{index}", index, "H100", f"0000:0{index}:00.0", {"gpu.temperature": value(40)})
-                self.says.append({"id": number, "gpu": to_wire(sample)})
+                self.says.append({"id": number, "gpu": to_wire(self.sample(index))})
         self.says.append({"id": number, "done": "ok", "driver": "580", "library": "/l", "unanswered": list(unanswered)})
+
+    def sample(self, index: int) -> GpuSample:
+        return GpuSample(f"GPU-{index}", index, "H100", f"0000:0{index}:00.0", {"gpu.temperature": value(40)})
 
     def receive(self) -> list[dict[str, Any]]:
         said, self.says = self.says, []
@@ -238,14 +243,40 @@ def test_process_lists_are_not_lost_in_a_slow_answer(bench: Bench) -> None:
 def test_a_gpu_that_hangs_alone_keeps_its_name_and_has_no_values(bench: Bench) -> None:
     bench.after(0)
     bench.child.answers = False
-    bench.after(1)
-    bench.child.answer(unanswered=[1])
+    for _ in range(4):
+        bench.after(1)
+        bench.child.answer(unanswered=[1])
     report = bench.after(0)
     assert (report.state, report.reason) == (DriverState.OK, "GPU 1 does not answer")
     assert report.stuck_since is not None
+    assert report.stuck_since.boottime_s == 5001
     assert [sample.uuid for sample in report.samples] == ["GPU-0", "GPU-1"]
     assert report.samples[0].readings["gpu.temperature"].value == 40
     assert report.samples[1].readings["gpu.temperature"].failed
+
+
+def test_a_slow_gpu_keeps_the_others_fresh_and_its_own_readings_have_their_age(bench: Bench) -> None:
+    """GPU 1 answers each question a second late: never failed, never taken as new, never stuck."""
+    bench.after(0)
+    bench.child.answers = False
+    late: list[int] = []
+    ages: list[float] = []
+    for second in range(5001, 5011):
+        bench.after(1)
+        bench.child.says += [{"id": number, "gpu": to_wire(bench.child.sample(1))} for number in late]
+        late = [bench.child.asked[-1]["id"]]
+        bench.child.answer(unanswered=[1])
+        report = bench.after(0)
+        assert (report.state, report.stuck_since, report.reason) == (DriverState.OK, None, "")
+        fast, slow = report.samples
+        assert fast.taken is None
+        assert slow.readings["gpu.temperature"].value == 40
+        assert report.taken is not None
+        assert second - report.taken.boottime_s <= 1
+        taken = report.taken_of(slow)
+        assert taken is not None
+        ages.append(report.taken.boottime_s - taken.boottime_s)
+    assert 0 < max(ages) <= 2
 
 
 def test_gpus_that_all_hang_are_a_silent_driver(bench: Bench) -> None:
@@ -313,3 +344,129 @@ def test_what_belongs_to_the_daemon_is_kept_from_the_child(monkeypatch: pytest.M
     client.spawn_child(())
     assert "LD_LIBRARY_PATH" in kept
     assert not {"NOTIFY_SOCKET", "WATCHDOG_USEC", "CREDENTIALS_DIRECTORY", "WECOM_KEY", "API_TOKEN"} & set(kept)
+
+
+class TestAtRest:
+    """After an Xid 119 or 120, and for a repair (S14)."""
+
+    def test_a_paused_driver_is_asked_nothing_until_a_probe_is_answered(self, bench: Bench) -> None:
+        good = bench.after(0)
+        bench.client.pause("after an Xid 119")
+        report = bench.cycles(29)
+        assert (report.state, report.taken, len(bench.child.asked)) == (DriverState.PAUSED, good.taken, 1)
+        assert "after an Xid 119" in report.reason
+        assert report.resumes is not None
+        assert report.resumes.boottime_s == 5030
+        bench.child.answers = False
+        assert bench.cycles(2).state is DriverState.PAUSED
+        assert [question["op"] for question in bench.child.asked] == ["sample", "probe"]
+        bench.child.says.append({"id": bench.child.asked[-1]["id"], "probe": "ok"})
+        bench.child.answers = True
+        assert bench.after(1).state is DriverState.OK
+        assert bench.child.asked[-1]["op"] == "sample"
+
+    def test_a_probe_that_is_not_answered_is_a_silent_driver_and_its_late_answer_ends_the_pause(
+        self, bench: Bench
+    ) -> None:
+        bench.after(0)
+        bench.client.pause("after an Xid 119")
+        bench.child.answers = False
+        report = bench.cycles(40, spare_child=True)
+        assert (report.state, report.stuck_pids) == (DriverState.SILENT, (100,))
+        assert [question["op"] for question in bench.child.asked] == ["sample", "probe"]
+        bench.child.says.append({"id": bench.child.asked[-1]["id"], "probe": "ok"})
+        bench.child.answers = True
+        assert bench.after(1).state is DriverState.OK
+
+    def test_more_of_the_same_does_not_put_off_the_probe(self, bench: Bench) -> None:
+        bench.after(0)
+        for _ in range(31):
+            bench.client.pause("after an Xid 119")
+            bench.after(1)
+        assert "probe" in [question["op"] for question in bench.child.asked]
+
+    def test_what_was_asked_before_the_pause_is_still_taken_and_does_not_end_it(self, bench: Bench) -> None:
+        bench.after(0)
+        bench.child.answers = False
+        bench.after(1)
+        bench.client.pause("after an Xid 119")
+        bench.child.answer()
+        report = bench.after(1)
+        assert report.taken is not None
+        assert (report.state, report.taken.boottime_s) == (DriverState.PAUSED, 5001)
+
+    def test_no_child_is_started_in_a_pause_but_for_the_probe(self, bench: Bench) -> None:
+        bench.after(0)
+        bench.client.pause("after an Xid 120")
+        bench.child.broken = "ended"
+        assert bench.cycles(29).state is DriverState.PAUSED
+        assert len(bench.children) == 1
+        bench.cycles(3)
+        assert bench.children[1].asked[0]["op"] == "probe"
+
+    def test_s14_a_released_driver_has_no_child_until_the_time_is_over(self, bench: Bench) -> None:
+        bench.after(0)
+        bench.client.release(600)
+        assert bench.child.hung_up
+        report = bench.after(1)
+        assert (report.state, report.child_pid) == (DriverState.RELEASED, 100)
+        bench.child.broken = "ended"
+        report = bench.cycles(590)
+        assert (report.state, report.child_pid, len(bench.children)) == (DriverState.RELEASED, 0, 1)
+        assert report.resumes is not None
+        assert report.resumes.boottime_s == 5600
+        assert bench.cycles(12).state is DriverState.OK
+        assert len(bench.children) == 2
+
+    def test_s14_it_can_be_taken_back_before(self, bench: Bench) -> None:
+        bench.after(0)
+        bench.client.release(600)
+        bench.child.broken = "ended"
+        bench.after(5)
+        bench.client.resume()
+        assert bench.after(1).state is DriverState.OK
+
+    def test_s14_a_child_that_hangs_can_not_be_released_and_that_is_said(self, bench: Bench) -> None:
+        bench.after(0)
+        bench.child.answers = False
+        bench.after(1)
+        bench.client.release(600)
+        report = bench.cycles(10)
+        assert (report.state, report.stuck_pids) == (DriverState.SILENT, (100,))
+        bench.child.broken = "ended"
+        report = bench.after(1)
+        assert (report.state, report.stuck_since) == (DriverState.RELEASED, None)
+
+
+def test_slow_readings_are_due_at_the_start_and_once_a_minute(bench: Bench) -> None:
+    bench.after(0)
+    bench.cycles(150)
+    due = [number for number, question in enumerate(bench.child.asked) if question["minute"]]
+    assert due == [0, 60, 120]
+
+
+def test_slow_readings_stay_with_their_age(bench: Bench) -> None:
+    bench.after(0)
+    first = bench.child.asked[-1]["id"]
+    readings = readings_to_wire({"gpu.recovery_action": value(1)})
+    bench.child.says.append({"id": first, "minute": {"uuid": "GPU-1", "readings": readings}})
+    report = bench.cycles(30)
+    sample = report.samples[1]
+    reading = sample.reading("gpu.recovery_action")
+    assert reading is not None
+    assert reading.value == 1
+    taken = report.taken_of(sample, "gpu.recovery_action")
+    assert taken is not None
+    assert taken.boottime_s == 5000
+    assert report.taken_of(sample, "gpu.temperature") == report.taken != taken
+    assert report.capabilities["GPU-1"]["gpu.recovery_action"] == "supported"
+    assert "gpu.recovery_action" not in report.capabilities["GPU-0"]
+
+
+def test_n12_capabilities_are_found_anew_by_the_next_child(bench: Bench) -> None:
+    assert bench.after(0).capabilities["GPU-0"] == {"gpu.temperature": "supported"}
+    bench.silent_from_the_start = True
+    bench.child.broken = "ended"
+    bench.after(1)
+    bench.after(2)
+    assert bench.after(1).capabilities == {}

@@ -10,9 +10,11 @@ import pytest
 from gpuwatch.model import reason
 from gpuwatch.model.codec import decode, encode
 from gpuwatch.model.gpu import Attribution, DriverState, GpuReport
-from gpuwatch.model.incident import IncidentState
+from gpuwatch.model.host import SubjectReadings
+from gpuwatch.model.incident import IncidentState, Subject
 from gpuwatch.model.intent import Intent, IntentState
 from gpuwatch.model.reading import UNSUPPORTED, failed, value
+from gpuwatch.model.rule import Clear, Rule, Severity, Threshold
 from gpuwatch.model.settings import Mode, Workload
 from gpuwatch.policy.state import Inputs, PolicyState
 from tests.fakes.story import (
@@ -286,7 +288,7 @@ def test_an_xid_opens_an_incident_at_once() -> None:
     (transition,) = outcome.transitions
     assert transition.name == "firing"
     assert transition.incident.label == "GPU 0"
-    assert transition.incident.subject.key == uuid(0)
+    assert transition.incident.subject.id == uuid(0)
 
 
 def test_the_xid_and_the_lost_card_are_one_incident() -> None:
@@ -304,7 +306,7 @@ def test_an_xid_of_a_card_that_was_never_seen_is_kept_under_its_address() -> Non
     story = Story()
     absent = GpuReport(DriverState.ABSENT)
     outcome = story.step(Inputs(at(1), absent, events=(xid(79, at(1)),)))
-    assert outcome.transitions[0].incident.subject.key == PCI
+    assert outcome.transitions[0].incident.subject.id == PCI
     story.step(Inputs(at(2), report(at(2), gpu(0)), events=(xid(79, at(2)),)))
     assert story.told() == ["firing"]
 
@@ -419,3 +421,44 @@ def test_every_prefix_restarted_from_its_stored_state_decides_the_same() -> None
             broken.hot(second, temperature)
         assert broken.told() == whole.told()
         assert encode(broken.state) == encode(whole.state)
+
+
+# Other subjects
+
+
+def test_a_file_system_is_a_subject_of_its_own_and_read_more_slowly() -> None:
+    full = Rule(
+        "disk-full",
+        Severity.WARNING,
+        metric="host.disk_free_ratio",
+        threshold=Threshold(below=0.05),
+        for_s=60,
+        clear=Clear(Threshold(above=0.1), 30),
+    )
+    story = Story(replace(SETTINGS, rules=(full,)))
+    for second in range(0, 120, 15):
+        mounts = tuple(
+            SubjectReadings(Subject("filesystem", mount), mount, at(second), {"host.disk_free_ratio": value(free)})
+            for mount, free in (("/", 0.5), ("/var", 0.01))
+        )
+        for later in range(0, 15, 5):  # the same look is handed in again and again until the next one
+            story.step(Inputs(at(second + later), GpuReport(DriverState.ABSENT), subjects=mounts))
+    assert [incident.label for incident in story.state.incidents.values()] == ["/var"]
+    assert story.told() == ["firing"]
+
+
+def test_a_reading_of_this_minute_is_judged_with_its_own_time() -> None:
+    pending = Rule(
+        "row-pending",
+        Severity.WARNING,
+        metric="gpu.row_remap_pending",
+        threshold=Threshold(above=0.5),
+        clear=Clear(Threshold(below=0.5), 60),
+        for_s=100,
+    )
+    story = Story(replace(SETTINGS, rules=(pending,)))
+    for second in range(0, 130, 10):
+        slow = at(second - second % 60)
+        sample = replace(gpu(0), slow={"gpu.row_remap_pending": value(1)}, slow_taken=slow)
+        story.step(Inputs(at(second), report(at(second), sample)))
+    assert story.told() == ["firing"]

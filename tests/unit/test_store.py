@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -22,6 +23,7 @@ class Gate:
 
     def __init__(self) -> None:
         self._worker = ThreadWorker("gate")
+        GATES.append(self)
         self.open = threading.Event()
         self.open.set()
 
@@ -36,8 +38,35 @@ class Gate:
         return self._worker.wait(task, min(timeout_s, 0.2) if not self.open.is_set() else max(timeout_s, 2.0))
 
 
+@pytest.fixture(autouse=True)
+def _close() -> Iterator[None]:
+    yield
+    for gate in GATES:
+        gate.open.set()
+    for store in WRITERS:
+        store.close()
+    for database in DATABASES:
+        database.close()
+    DATABASES.clear()
+    GATES.clear()
+    WRITERS.clear()
+
+
+GATES: list[Gate] = []
+WRITERS: list[Writer] = []
+DATABASES: list[Database] = []
+
+
 def writer(folder: Path, worker: Any = None, clock: Optional[FakeClock] = None) -> Writer:
-    return Writer(str(folder), str(folder / "waiting.jsonl"), worker or InlineWorker(), clock or FakeClock())
+    store = Writer(str(folder), str(folder / "waiting.jsonl"), worker or InlineWorker(), clock or FakeClock())
+    WRITERS.append(store)
+    return store
+
+
+def _database(folder: Path) -> Database:
+    database = Database(str(folder / "state.db"))
+    DATABASES.append(database)
+    return database
 
 
 def test_what_is_committed_is_there_after_a_restart(tmp_path: Path) -> None:
@@ -51,7 +80,7 @@ def test_what_is_committed_is_there_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_transaction_is_all_or_nothing(tmp_path: Path) -> None:
-    database = Database(str(tmp_path / "state.db"))
+    database = _database(tmp_path)
     good = Write("state", "cursor", "c1")
     with pytest.raises(StoreError):
         database.apply([Transaction(1, (good, Write("no_such_table", "x", 1)))])
@@ -60,7 +89,7 @@ def test_a_transaction_is_all_or_nothing(tmp_path: Path) -> None:
 
 
 def test_a_repeated_number_is_not_applied_again(tmp_path: Path) -> None:
-    database = Database(str(tmp_path / "state.db"))
+    database = _database(tmp_path)
     database.apply([Transaction(1, (Write("state", "x", "first"),))])
     database.apply([Transaction(1, (Write("state", "x", "again"),)), Transaction(2, (Write("state", "y", 2),))])
     assert database.read()["state"]["x"] == "first"
@@ -128,6 +157,7 @@ def test_a_cut_off_last_line_is_left_out(tmp_path: Path) -> None:
 def test_s1_with_neither_disk_nor_run_nothing_is_durable(tmp_path: Path) -> None:
     gate = Gate()
     store = Writer(str(tmp_path), str(tmp_path / "no" / "such" / "folder"), gate, FakeClock())
+    WRITERS.append(store)
     store.open()
     gate.open.clear()
     done = store.commit([Write("state", "a", 1)])

@@ -1,6 +1,6 @@
 """The process that talks to the NVIDIA driver: the only importer of pynvml (S7, S14).
 
-    python -m gpuwatch.system.nvml.child LOCK DRIVER PATIENCE_S
+    python -m gpuwatch.system.nvml.child LOCK DRIVER PATIENCE_S PROMPT_S
 
 A call into a sick driver may never return, and then nothing ends the process that made it. So all calls are
 made here, and while one such process lives no other is started: before the first call it takes the lock LOCK,
@@ -10,11 +10,18 @@ at once, since nvmlInit would load the module.
 Standard output, one JSON object a line:
     {"hello": {"pid", "binding"}}                 the lock is ours, the driver is next
     {"id", "gpu": {...}}                          a GPU's sample (wire.py), as soon as it is complete
+    {"id", "minute": {"uuid", "readings"}}        what is read once a minute, when it is complete
+    {"id", "listed": [[pci, uuid, name], ...]}    what the kernel module lists, when NVML can't name a GPU
     {"id", "done": "ok", "driver", "library", "unanswered": [index, ...]}
-                                                  all GPUs have answered, or PATIENCE_S is over
+                                                  all GPUs have answered, or the wait for them is over
+    {"id", "probe": "ok"}                         the driver answers
     {"id": 0, "done": STATE, "reason"}            nothing can be read (a DriverState, or "locked"); it ends
-Standard input: {"op": "sample", "id", "processes"}; the end of it, or SIGTERM, means "end when no call is under
-way". Each GPU has a thread, so that one that hangs does not hold up the others.
+Standard input: {"op": "sample", "id", "processes", "minute"}, where the last two say what is due beside the
+readings of each second, or {"op": "probe", "id"}; the end of it, or SIGTERM, means "end when no call is under way".
+
+Each GPU has a thread, so that one that is slow or hangs does not hold up the others: a GPU that has answered before
+is waited for PROMPT_S, a new one PATIENCE_S, and an answer that comes later is sent all the same, under the
+question's number.
 """
 
 from __future__ import annotations
@@ -28,13 +35,16 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Optional
 
 from gpuwatch.model.errors import SourceError
 from gpuwatch.system.lock import HostLock
-from gpuwatch.system.nvml.card import FOREIGN, Calls, Card, Lost, Trouble, Unsupported
-from gpuwatch.system.nvml.wire import to_wire
+from gpuwatch.system.nvml.calls import FOREIGN, Calls, Lost, Trouble, Unsupported
+from gpuwatch.system.nvml.card import Card
+from gpuwatch.system.nvml.information import read_information
+from gpuwatch.system.nvml.wire import readings_to_wire, to_wire
 
 # What nvmlInit may answer, as states of the client's (model/gpu.py).
 _LIBRARY_NOT_FOUND, _MISMATCH = 12, 18
@@ -50,21 +60,38 @@ class Unavailable(Exception):
         self.state, self.reason = state, reason
 
 
+@dataclass(frozen=True)
+class Question:
+    """What a GPU is asked. `listing` counts changes of the driver's list, after which handles are new."""
+
+    number: int
+    with_processes: bool
+    with_minute: bool
+    listing: int
+
+
 class GpuThread(threading.Thread):
     """Asks one GPU, one question at a time. Not a daemon thread: a call under way is never cut off by our end."""
 
-    def __init__(self, calls: Calls, index: int, send: Send, answered: queue.SimpleQueue[tuple[int, int]]) -> None:
+    def __init__(
+        self, calls: Calls, index: int, send: Send, answered: queue.SimpleQueue[tuple[int, int]], driver_path: str
+    ) -> None:
         super().__init__(name=f"gpu-{index}")
-        self.index, self.busy = index, False
-        self._calls, self._send, self._answered = calls, send, answered
-        self._questions: queue.SimpleQueue[Optional[tuple[int, bool, int]]] = queue.SimpleQueue()
+        self.index, self.busy, self.known = index, False, False
+        self._calls, self._send, self._answered, self._driver_path = calls, send, answered, driver_path
+        self._questions: queue.SimpleQueue[Optional[Question]] = queue.SimpleQueue()
         self._card: Optional[Card] = None
         self._listing = -1
+        self._minute_owed = False
 
-    def ask(self, number: int, with_processes: bool, listing: int) -> None:
-        """Only while not busy. `listing` counts changes of the driver's list, after which handles are new."""
+    def owe_minute(self) -> None:
+        """It was due while the GPU was busy: with the next question then."""
+        self._minute_owed = True
+
+    def ask(self, question: Question) -> None:
+        """Only while not busy."""
         self.busy = True
-        self._questions.put((number, with_processes, listing))
+        self._questions.put(question)
 
     def end(self) -> None:
         """After the question under way."""
@@ -75,20 +102,45 @@ class GpuThread(threading.Thread):
             question = self._questions.get()
             if question is None:
                 return
-            number, with_processes, listing = question
-            if self._card is None or listing != self._listing:
-                self._card, self._listing = Card(self._calls, self.index), listing
-            self._send({"id": number, "gpu": to_wire(self._card.sample(with_processes))})
+            self._answer(question)
+
+    def _answer(self, question: Question) -> None:
+        fresh = self._card is None or question.listing != self._listing
+        if fresh:
+            self._card, self._listing, self.known = Card(self._calls, self.index), question.listing, False
+        card = self._card
+        assert card is not None
+        with_minute = question.with_minute or self._minute_owed or fresh
+        self._minute_owed = False
+        sample = card.sample(question.with_processes)
+        if card.unidentified and with_minute:
+            listed = read_information(self._driver_path)
+            self._send({"id": question.number, "listed": [[each.pci, each.uuid, each.name] for each in listed]})
+        if fresh and with_minute:
+            self._send_minute(card, question.number)  # first of all, so that the first report is whole
+        self._send({"id": question.number, "gpu": to_wire(sample)})
+        self.known = True
+        late = with_minute and not fresh
+        self.busy = late
+        self._answered.put((question.number, self.index))
+        if late:
+            self._send_minute(card, question.number)
             self.busy = False
-            self._answered.put((number, self.index))
+
+    def _send_minute(self, card: Card, number: int) -> None:
+        readings = card.minute()
+        if readings:
+            uuid = card.identity.uuid
+            self._send({"id": number, "minute": {"uuid": uuid, "readings": readings_to_wire(readings)}})
 
 
 class Driver:
     """One start of the driver: nvmlInit once (N14), then a thread a GPU."""
 
-    def __init__(self, api: Any, send: Send, patience_s: float) -> None:
+    def __init__(self, api: Any, send: Send, driver_path: str, patience_s: float, prompt_s: float) -> None:
         """Raises Unavailable. May block."""
-        self._send, self._patience_s = send, patience_s
+        self._send, self._driver_path = send, driver_path
+        self._patience_s, self._prompt_s = patience_s, prompt_s
         self._calls = Calls(api)
         self._threads: list[GpuThread] = []
         self._answered: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
@@ -96,25 +148,34 @@ class Driver:
         _initialise(api)
         self._about = {"driver": self._version(), "library": _library_path()}
 
-    def sample(self, number: int, with_processes: bool) -> None:
+    def sample(self, number: int, with_processes: bool, with_minute: bool) -> None:
         """Answer one question. Raises Unavailable when the driver can't even count its GPUs."""
         self._follow_count()
-        waited_for = set()
+        began = time.monotonic()
+        deadlines: dict[tuple[int, int], float] = {}
         unanswered = []
         for thread in self._threads:
             if thread.busy:
                 unanswered.append(thread.index)
+                if with_minute:
+                    thread.owe_minute()
             else:
-                thread.ask(number, with_processes, self._listing)
-                waited_for.add((number, thread.index))
-        deadline = time.monotonic() + self._patience_s
-        while waited_for and (left := deadline - time.monotonic()) > 0:
+                patience_s = self._prompt_s if thread.known else self._patience_s
+                deadlines[number, thread.index] = began + patience_s
+                thread.ask(Question(number, with_processes, with_minute, self._listing))
+        while deadlines:
+            left = max(deadlines.values()) - time.monotonic()
             try:
-                waited_for.discard(self._answered.get(timeout=left))
+                deadlines.pop(self._answered.get(timeout=max(left, 0.0)), None)
             except queue.Empty:
                 break
-        unanswered += [index for _, index in waited_for]
+        unanswered += [index for _, index in deadlines]
         self._send({"id": number, "done": "ok", **self._about, "unanswered": sorted(unanswered)})
+
+    def probe(self, number: int) -> None:
+        """The lightest question there is. Raises Unavailable."""
+        self._count()
+        self._send({"id": number, "probe": "ok"})
 
     def end(self) -> None:
         """Let idle threads go; one that is in a call goes when that returns."""
@@ -122,10 +183,7 @@ class Driver:
             thread.end()
 
     def _follow_count(self) -> None:
-        try:
-            count = int(self._calls("nvmlDeviceGetCount"))
-        except (Unsupported, Trouble, Lost) as error:
-            raise Unavailable("failed", str(error)) from error
+        count = self._count()
         if count == len(self._threads):
             return
         self._listing += 1
@@ -133,9 +191,15 @@ class Driver:
             thread.end()
         del self._threads[count:]
         for index in range(len(self._threads), count):
-            thread = GpuThread(self._calls, index, self._send, self._answered)
+            thread = GpuThread(self._calls, index, self._send, self._answered, self._driver_path)
             thread.start()
             self._threads.append(thread)
+
+    def _count(self) -> int:
+        try:
+            return int(self._calls("nvmlDeviceGetCount"))
+        except (Unsupported, Trouble, Lost) as error:
+            raise Unavailable("failed", str(error)) from error
 
     def _version(self) -> str:
         try:
@@ -208,7 +272,7 @@ def _take_output() -> Send:
     return send
 
 
-def _serve(send: Send, lock_path: str, driver_path: str, patience_s: float) -> None:
+def _serve(send: Send, lock_path: str, driver_path: str, patience_s: float, prompt_s: float) -> None:
     lock = HostLock(lock_path)
     try:
         if not lock.acquire("driver", time.time()):
@@ -219,12 +283,14 @@ def _serve(send: Send, lock_path: str, driver_path: str, patience_s: float) -> N
         raise Unavailable("absent", f"no NVIDIA driver is loaded ({driver_path} does not exist)")
     api, binding = _import_binding()
     send({"hello": {"pid": os.getpid(), "binding": binding}})
-    driver = Driver(api, send, patience_s)
+    driver = Driver(api, send, driver_path, patience_s, prompt_s)
     try:
         for line in sys.stdin.buffer:
             question = json.loads(line)
             if question.get("op") == "sample":
-                driver.sample(int(question["id"]), bool(question.get("processes")))
+                driver.sample(int(question["id"]), bool(question.get("processes")), bool(question.get("minute")))
+            elif question.get("op") == "probe":
+                driver.probe(int(question["id"]))
     finally:
         driver.end()
 
@@ -242,13 +308,13 @@ def _die_of_bug(what: threading.ExceptHookArgs) -> None:
 
 def main() -> int:
     """Exit code 0 after an orderly end, whatever was told; 70 for a bug in here."""
-    lock_path, driver_path, patience_s = sys.argv[1:4]
+    lock_path, driver_path, patience_s, prompt_s = sys.argv[1:5]
     send = _take_output()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C on a terminal is for the parent
     signal.signal(signal.SIGTERM, _end_at_signal)
     threading.excepthook = _die_of_bug
     try:
-        _serve(send, lock_path, driver_path, float(patience_s))
+        _serve(send, lock_path, driver_path, float(patience_s), float(prompt_s))
     except Unavailable as unavailable:
         send({"id": 0, "done": unavailable.state, "reason": unavailable.reason})
     return 0

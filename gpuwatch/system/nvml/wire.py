@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from typing import Any, Optional
 
-from gpuwatch.model.gpu import GpuProcess, GpuSample, ProcessList
+from gpuwatch.model.gpu import GpuProcess, GpuSample, MigInstance, ProcessList
 from gpuwatch.model.reading import UNSUPPORTED, Reading, failed, value
 
 UNIDENTIFIED = "unidentified-"  # stands for a UUID that could not be read, with the index behind it
@@ -17,13 +19,22 @@ def to_wire(sample: GpuSample) -> dict[str, Any]:
         "index": sample.index,
         "name": sample.name,
         "pci": sample.pci,
-        "readings": {
-            name: reading.problem if reading.value is None else reading.value
-            for name, reading in sample.readings.items()
-        },
+        "readings": readings_to_wire(sample.readings),
         "processes": _list_to_wire(sample.processes),
         "lost": sample.lost,
         "sources": dict(sample.sources),
+        "unified": sample.unified_memory,
+        "instances": [
+            [
+                each.uuid,
+                each.gpu_instance,
+                each.compute_instance,
+                each.name,
+                readings_to_wire(each.readings),
+                _list_to_wire(each.processes),
+            ]
+            for each in sample.instances
+        ],
     }
 
 
@@ -34,11 +45,26 @@ def from_wire(data: dict[str, Any]) -> GpuSample:
         int(data["index"]),
         str(data["name"]),
         str(data["pci"]),
-        {name: _reading(entry) for name, entry in data["readings"].items()},
+        readings_from_wire(data["readings"]),
         _list_from_wire(data["processes"]),
         None if data["lost"] is None else str(data["lost"]),
         {str(name): str(source) for name, source in data["sources"].items()},
+        unified_memory=bool(data["unified"]),
+        instances=tuple(
+            MigInstance(str(uuid), int(gi), int(ci), str(name), readings_from_wire(readings), _list_from_wire(listed))
+            for uuid, gi, ci, name, readings, listed in data["instances"]
+        ),
     )
+
+
+def readings_to_wire(readings: Mapping[str, Reading]) -> dict[str, Any]:
+    """Values as numbers, problems as text."""
+    return {name: each.problem if each.value is None else each.value for name, each in readings.items()}
+
+
+def readings_from_wire(data: Mapping[str, Any]) -> dict[str, Reading]:
+    """Readings again. Raises TypeError or ValueError on anything else."""
+    return {sys.intern(name): _reading(entry) for name, entry in data.items()}
 
 
 def _reading(entry: Any) -> Reading:
@@ -52,7 +78,7 @@ def _list_to_wire(processes: Optional[ProcessList]) -> Any:
         return None
     if processes.problem is not None:
         return processes.problem
-    return [[each.pid, each.kind, each.used_bytes] for each in processes.processes]
+    return [[each.pid, each.kind, each.used_bytes, each.instance] for each in processes.processes]
 
 
 def _list_from_wire(data: Any) -> Optional[ProcessList]:
@@ -60,4 +86,4 @@ def _list_from_wire(data: Any) -> Optional[ProcessList]:
         return None
     if isinstance(data, str):
         return ProcessList(problem=data)
-    return ProcessList(tuple(GpuProcess(int(pid), str(kind), used) for pid, kind, used in data))
+    return ProcessList(tuple(GpuProcess(int(pid), str(kind), used, part) for pid, kind, used, part in data))

@@ -15,12 +15,14 @@ from typing import Callable, Optional
 from gpuwatch.model.gpu import GpuReport
 from gpuwatch.system.child import JsonChild
 from gpuwatch.system.clock import SystemClock
-from gpuwatch.system.nvml.client import MODULE, NvmlClient, Patience
+from gpuwatch.system.nvml.client import MODULE, NvmlClient
+from gpuwatch.system.nvml.patience import Patience
 from tests.fakes.nvml.scenario import Scenario
 
-SOURCE = Path(__file__).with_name("fakenvml.c")
-LIBRARY = SOURCE.parent / "build" / "libnvidia-ml.so.1"
-QUICK = Patience(start_s=10.0, silent_s=0.6, end_s=60.0, kill_s=60.0, gpu_s=0.3, pause_s=0.2)
+HERE = Path(__file__).parent
+SOURCES = sorted(HERE.glob("*.c"))
+LIBRARY = HERE / "build" / "libnvidia-ml.so.1"
+QUICK = Patience(start_s=10.0, silent_s=0.6, end_s=60.0, kill_s=60.0, gpu_s=0.3, prompt_s=0.1, pause_s=0.2)
 
 
 def why_no_library() -> str:
@@ -30,12 +32,13 @@ def why_no_library() -> str:
 
 def library_directory() -> str:
     """Where the fake library is; built when it is missing or older than its source, as `make fakes` does."""
-    if not LIBRARY.exists() or LIBRARY.stat().st_mtime < SOURCE.stat().st_mtime:
+    newest = max(source.stat().st_mtime for source in (*SOURCES, *HERE.glob("*.h")))
+    if not LIBRARY.exists() or LIBRARY.stat().st_mtime < newest:
         LIBRARY.parent.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=LIBRARY.parent) as scratch:
             fresh = os.path.join(scratch, LIBRARY.name)
             flags = ["-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", f"-Wl,-soname,{LIBRARY.name}"]
-            subprocess.run(["cc", *flags, "-o", fresh, str(SOURCE)], check=True)
+            subprocess.run(["cc", *flags, "-o", fresh, *map(str, SOURCES)], check=True)
             os.replace(fresh, LIBRARY)
     return str(LIBRARY.parent)
 
@@ -121,5 +124,6 @@ def _is_ours(pid: int) -> bool:
 
 
 def number(report: GpuReport, index: int, metric: str) -> Optional[float]:
-    """The value of a GPU's reading, None when it has none."""
-    return report.samples[index].readings[metric].value
+    """The value of a GPU's reading, of this second or this minute; None when it has none."""
+    reading = report.samples[index].reading(metric)
+    return None if reading is None else reading.value

@@ -1,6 +1,6 @@
 /* A libnvidia-ml.so.1 for tests: no GPU, no driver, answers from a text file that is read again at every call.
  *
- *     cc -shared -fPIC -O2 -Wall -Wextra -Werror -Wl,-soname,libnvidia-ml.so.1 -o libnvidia-ml.so.1 fakenvml.c
+ *     cc -shared -fPIC -O2 -Wall -Wextra -Werror -Wl,-soname,libnvidia-ml.so.1 -o libnvidia-ml.so.1 *.c
  *
  * FAKE_NVML         the scenario file (default /etc/fakenvml.conf)
  * FAKE_NVML_DEVICE  a character node that nvmlInit opens (the key `device` does the same)
@@ -16,14 +16,21 @@
  *     N.tlimits    = SHUTDOWN SLOWDOWN MEM_MAX GPU_MAX  offsets (Ada and later), e.g. -8 -2 0 0
  *     N.memory = TOTAL RESERVED USED   (bytes)       N.utilisation = GPU MEMORY   (percent)
  *     N.power = MW   N.limit = MW   N.limits = MIN MAX DEFAULT (mW)      N.clocks = GRAPHICS SM MEMORY VIDEO (MHz)
- *     N.reasons = BITMASK   N.fan = PERCENT   N.pstate = 0
- *     N.compute = PID:BYTES ...   N.graphics = ...   N.mps = ...         BYTES may be `-`: not available
+ *     N.max_clocks = (the same)   N.energy = MJ
+ *     N.reasons = BITMASK   N.supported_reasons = BITMASK   N.fan = PERCENT   N.pstate = 0
+ *     N.compute = PID:BYTES[:INSTANCE] ...   N.graphics = ...   N.mps = ...   BYTES may be `-`: not available
+ *     N.parent_lists = no     the card itself lists no processes, its MIG instances do
+ *     once a minute: see minute.c
  *
  * Faults; CALL is the symbol's name, "nvmlInit" for every form of that:
  *     CALL.error = 18   N.CALL.error = 3   N.error = 15     NVML's error code: a call, a GPU's call, all of a GPU's calls
  *     CALL.hang = 5     N.CALL.hang = 5    N.hang = 3600    seconds (0.02: slow). The call goes on when the time is over
  *                                                           or the line is gone from the file, and no signal but KILL ends it.
+ *     CALL.write = PATH   N.CALL.write     N.write          the call writes to a file, as a driver waits for its hardware:
+ *                                                           on a frozen file system it is in D state, and nothing ends it.
  */
+#include "fakenvml.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -34,15 +41,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum {
-    SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6,
-    INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, VERSION_MISMATCH = 25
-};
 enum { MOST_GPUS = 64, MOST_LINES = 4096, MOST_BYTES = 1 << 18 };
-
-typedef unsigned int uint;
-typedef unsigned long long ull;
-typedef struct gpu { int index; } *gpu_t;
 
 static struct gpu gpus[MOST_GPUS];
 static volatile int initialised;
@@ -88,7 +87,7 @@ static const char *look_up(const char *key) {
 }
 
 /* The value of NAME for a GPU (its own line, else the one of *), or of NAME itself for gpu < 0. */
-static const char *setting(int gpu, const char *format, ...) {
+const char *setting(int gpu, const char *format, ...) {
     char name[128], key[160];
     const char *found;
     va_list arguments;
@@ -100,6 +99,10 @@ static const char *setting(int gpu, const char *format, ...) {
     if ((found = look_up(key))) return found;
     snprintf(key, sizeof key, "*.%s", name);
     return look_up(key);
+}
+
+const char *gpu_setting(gpu_t gpu, const char *name) {
+    return gpu->instance ? setting(gpu->index, "mig%d.%s", gpu->instance - 1, name) : setting(gpu->index, "%s", name);
 }
 
 /* ---- what happens before a call answers: the log, a hang, an error ---- */
@@ -129,6 +132,13 @@ static void hang(const char *call, int gpu) {
     }
 }
 
+static void write_away(const char *path) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0) return;
+    if (write(fd, "x", 1) < 0) { /* it is the waiting that matters */ }
+    close(fd);
+}
+
 static void log_call(const char *call, int gpu) {
     const char *path = getenv("FAKE_NVML_LOG");
     char line[160], who[16] = "-";
@@ -140,27 +150,25 @@ static void log_call(const char *call, int gpu) {
     close(fd);
 }
 
-static int enter(const char *call, int gpu) {
+int enter(const char *call, int gpu) {
     log_call(call, gpu);
     read_scenario();
+    const char *path = fault(call, gpu, "write");
+    if (path) write_away(path);
     hang(call, gpu);
     const char *code = fault(call, gpu, "error");
     if (code && atoi(code)) return atoi(code);
     return initialised || !strcmp(call, "nvmlInit") ? SUCCESS : UNINITIALIZED;
 }
 
-#define ENTER(gpu_index) do { int code_ = enter(__func__, (gpu_index)); if (code_) return code_; } while (0)
-#define ENTER_GPU(gpu) do { if (!(gpu)) return INVALID_ARGUMENT; ENTER((gpu)->index); } while (0)
-#define WANT(text, gpu, name) const char *text = setting((gpu)->index, "%s", name); if (!text) return NOT_SUPPORTED
-
-static int text_answer(const char *text, char *out, uint size) {
+int text_answer(const char *text, char *out, uint size) {
     if (strlen(text) >= size) return INSUFFICIENT_SIZE;
     strcpy(out, text);
     return SUCCESS;
 }
 
 /* The word at a position of a list such as "95 89 - 87"; NULL when it is `-` or missing. */
-static const char *word_at(const char *text, int position, char *out, size_t size) {
+const char *word_at(const char *text, int position, char *out, size_t size) {
     while (text && position-- > 0) {
         text += strcspn(text, " ");
         text += strspn(text, " ");
@@ -169,11 +177,6 @@ static const char *word_at(const char *text, int position, char *out, size_t siz
     snprintf(out, size, "%.*s", (int)strcspn(text, " "), text);
     return out;
 }
-
-#define UINT_CALL(call, name) \
-    int call(gpu_t gpu, uint *out) { ENTER_GPU(gpu); WANT(text, gpu, name); *out = strtoul(text, NULL, 0); return SUCCESS; }
-#define TEXT_CALL(call, name) \
-    int call(gpu_t gpu, char *out, uint size) { ENTER_GPU(gpu); WANT(text, gpu, name); return text_answer(text, out, size); }
 
 /* ---- the library ---- */
 
@@ -291,12 +294,12 @@ int nvmlDeviceGetTemperatureThreshold(gpu_t gpu, int which, uint *out) {
     char word[32];
     ENTER_GPU(gpu);
     if (which < 0 || which > 7) return INVALID_ARGUMENT;
-    if (which > 3 || !word_at(setting(gpu->index, "thresholds"), which, word, sizeof word)) return NOT_SUPPORTED;
+    if (which > 3 || !word_at(gpu_setting(gpu, "thresholds"), which, word, sizeof word)) return NOT_SUPPORTED;
     *out = strtoul(word, NULL, 0);
     return SUCCESS;
 }
 
-/* ---- field values: memory temperature (82) and the T.Limit offsets (193-196) ---- */
+/* ---- field values: memory temperature (82), the T.Limit offsets (193-196), and those of minute.c ---- */
 
 struct field { uint id, scope; long long at, latency; uint type; int code; union { double d; uint u; int i; ull l; } value; };
 int nvmlDeviceGetFieldValues(gpu_t gpu, int count, struct field *fields) {
@@ -306,14 +309,18 @@ int nvmlDeviceGetFieldValues(gpu_t gpu, int count, struct field *fields) {
     for (struct field *field = fields; field < fields + count; field++) {
         field->value.l = 0;
         field->code = NOT_SUPPORTED;
-        if (field->id == 82 && (text = setting(gpu->index, "memory_temperature"))) {
+        if (field->id == 82 && (text = gpu_setting(gpu, "memory_temperature"))) {
             field->type = 1;
             field->value.u = (uint)strtol(text, NULL, 0);
             field->code = SUCCESS;
         } else if (field->id >= 193 && field->id <= 196
-                   && (text = word_at(setting(gpu->index, "tlimits"), field->id - 193, word, sizeof word))) {
+                   && (text = word_at(gpu_setting(gpu, "tlimits"), field->id - 193, word, sizeof word))) {
             field->type = 5;
             field->value.i = (int)strtol(text, NULL, 0);
+            field->code = SUCCESS;
+        } else if ((text = minute_field(gpu, field->id, field->scope, word, sizeof word))) {
+            field->type = 3;
+            field->value.l = strtoull(text, NULL, 0);
             field->code = SUCCESS;
         }
     }
@@ -366,29 +373,36 @@ int nvmlDeviceGetPowerManagementDefaultLimit(gpu_t gpu, uint *out) {
     WANT(text, gpu, "limits");
     return sscanf(text, "%*u %*u %u", out) == 1 ? SUCCESS : NOT_SUPPORTED;
 }
-int nvmlDeviceGetClockInfo(gpu_t gpu, int which, uint *out) {
-    char word[32];
-    ENTER_GPU(gpu);
-    if (which < 0 || which > 3) return INVALID_ARGUMENT;
-    if (!word_at(setting(gpu->index, "clocks"), which, word, sizeof word)) return NOT_SUPPORTED;
-    *out = strtoul(word, NULL, 0);
-    return SUCCESS;
-}
-#define REASONS_CALL(call) \
-    int call(gpu_t gpu, ull *out) { ENTER_GPU(gpu); WANT(text, gpu, "reasons"); *out = strtoull(text, NULL, 0); return SUCCESS; }
-REASONS_CALL(nvmlDeviceGetCurrentClocksEventReasons)
-REASONS_CALL(nvmlDeviceGetCurrentClocksThrottleReasons)
+#define CLOCK_CALL(call, name) \
+    int call(gpu_t gpu, int which, uint *out) { \
+        char word[32]; \
+        ENTER_GPU(gpu); \
+        if (which < 0 || which > 3) return INVALID_ARGUMENT; \
+        if (!word_at(gpu_setting(gpu, name), which, word, sizeof word)) return NOT_SUPPORTED; \
+        *out = strtoul(word, NULL, 0); \
+        return SUCCESS; \
+    }
+CLOCK_CALL(nvmlDeviceGetClockInfo, "clocks")
+CLOCK_CALL(nvmlDeviceGetMaxClockInfo, "max_clocks")
+ULL_CALL(nvmlDeviceGetCurrentClocksEventReasons, "reasons")
+ULL_CALL(nvmlDeviceGetCurrentClocksThrottleReasons, "reasons")
+ULL_CALL(nvmlDeviceGetSupportedClocksEventReasons, "supported_reasons")
+ULL_CALL(nvmlDeviceGetSupportedClocksThrottleReasons, "supported_reasons")
+ULL_CALL(nvmlDeviceGetTotalEnergyConsumption, "energy")
 
 /* ---- processes ---- */
 
 struct process { uint pid; ull used; uint gpu_instance, compute_instance; };
 static int processes(gpu_t gpu, const char *name, uint *count, struct process *out) {
-    const char *text = setting(gpu->index, "%s", name);
+    const char *text = gpu_setting(gpu, name);
     uint found = 0, room = *count;
     for (; text && *(text += strspn(text, " ")); text += strcspn(text, " ")) {
         struct process process = { strtoul(text, NULL, 10), ~0ULL, ~0U, ~0U };
         const char *colon = strchr(text, ':');
         if (colon && colon[1] != '-') process.used = strtoull(colon + 1, NULL, 10);
+        const char *second = colon ? strchr(colon + 1, ':') : NULL;
+        if (second && second < text + strcspn(text, " ")) process.gpu_instance = strtoul(second + 1, NULL, 10);
+        if (gpu->instance) process.gpu_instance = strtoul(gpu_setting(gpu, "ids"), NULL, 10);
         if (out && found < room) out[found] = process;
         found++;
     }
@@ -396,7 +410,11 @@ static int processes(gpu_t gpu, const char *name, uint *count, struct process *o
     return found > (out ? room : 0) ? INSUFFICIENT_SIZE : SUCCESS;
 }
 #define PROCESSES_CALL(call, name) \
-    int call(gpu_t gpu, uint *count, struct process *out) { ENTER_GPU(gpu); return processes(gpu, name, count, out); }
+    int call(gpu_t gpu, uint *count, struct process *out) { \
+        ENTER_GPU(gpu); \
+        if (gpu_setting(gpu, "parent_lists")) return NOT_SUPPORTED; \
+        return processes(gpu, name, count, out); \
+    }
 PROCESSES_CALL(nvmlDeviceGetComputeRunningProcesses_v3, "compute")
 PROCESSES_CALL(nvmlDeviceGetGraphicsRunningProcesses_v3, "graphics")
 PROCESSES_CALL(nvmlDeviceGetMPSComputeRunningProcesses_v3, "mps")

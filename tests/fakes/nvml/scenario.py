@@ -75,6 +75,27 @@ class Scenario:
         """The card falls off the bus."""
         self.error(code, index=index)
 
+    def write_away(self, path: Optional[str], call: str = "", index: Union[int, str] = "") -> None:
+        """Let a call write to a file first; None ends it."""
+        self.set(_key(index, call, "write"), path)
+
+    def divide(self, index: int, parts: int) -> None:
+        """MIG instances of an eighth of the card each: ids 7, 8, ..., 10 GiB."""
+        self.lines[f"{index}.mig"] = "1 1"
+        self.lines[f"{index}.utilisation"] = ""  # unsupported under MIG (N7)
+        for part in range(parts):
+            self.lines[f"{index}.mig{part}.uuid"] = f"MIG-{index:04x}{part:04x}-1111-2222-3333-444455556666"
+            self.lines[f"{index}.mig{part}.ids"] = f"{7 + part} 0"
+            self.lines[f"{index}.mig{part}.name"] = "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
+            self.lines[f"{index}.mig{part}.memory"] = f"{10 * GIB} {16 * 1024 * 1024} {(part + 1) * GIB}"
+        self.write()
+
+    def bare(self, *keep: str) -> None:
+        """Cards that offer nothing but these keys: a virtual GPU, or one with unified memory."""
+        kept = {f"*.{name}" for name in ("name", *keep)}
+        self.lines = {key: value for key, value in self.lines.items() if not key.startswith("*.") or key in kept}
+        self.write()
+
     def without_margins(self, index: Union[int, str], thresholds: Optional[str] = "95 90 - 85") -> None:
         """An older card: no T.Limit, absolute thresholds (shutdown slowdown memory gpu) or none."""
         for name in ("margin", "tlimits"):
@@ -99,6 +120,19 @@ _H100 = {
     "limit": "700000",
     "limits": "200000 700000 700000",
     "clocks": "345 345 2619 765",
+    "max_clocks": "1980 1980 2619 1545",
+    "energy": "123456789000",
     "reasons": "0x1",
+    "supported_reasons": "0x1ff",
     "pstate": "0",
+    "ecc_mode": "1",
+    "ecc": "0 0 0 0",
+    "rows": "0 0 0 0",
+    "pcie": "5 16 5 16 0",
+    "nvlinks": " ".join(["1"] * 18),
+    "nvlink_errors": "0 0 0 0",
+    "fabric": "3 0 2",
+    "persistence": "1",
+    "recovery": "0",
+    "mig": "0 0",
 }

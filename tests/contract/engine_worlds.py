@@ -1,0 +1,126 @@
+"""The same containers, made in two ways: simulated, and in real podman behind its Docker-compatible API."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Optional, Protocol
+
+from gpuwatch.model.container import Container
+from gpuwatch.simulation.containers import SimulatedEngine
+from gpuwatch.system.containers import DockerApi
+from gpuwatch.system.protocols import ContainerEngine
+from tests.fakes.clock import FakeClock
+from tests.lab.podman import Podman
+from tests.lab.waiting import wait_for
+
+_numbers = itertools.count(1)
+UNTIL_TERM = "trap 'exit 143' TERM; while :; do sleep 0.05; done"
+
+
+class World(Protocol):
+    """Makes containers. Times in nanoseconds of UTC."""
+
+    kind: str
+    engine: ContainerEngine
+
+    def now_ns(self) -> int:
+        """Now; what happens next is later."""
+
+    def create(self, labels: Optional[dict[str, str]] = None) -> str:
+        """A container that was not started; its id."""
+
+    def start(self, container_id: str) -> None:
+        """Start it; it runs."""
+
+    def end(self, container_id: str, exit_code: int) -> None:
+        """It ends by itself."""
+
+    def kill(self, container_id: str) -> None:
+        """SIGKILL through the engine."""
+
+    def pause(self, container_id: str, paused: bool) -> None:
+        """Freeze or thaw."""
+
+    def remove(self, container_id: str) -> None:
+        """Delete it."""
+
+
+class SimulatedWorld:
+    """SimulatedEngine, as docker or as podman."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind, self.clock = kind, FakeClock()
+        self.simulated = SimulatedEngine(self.clock, kind)
+        self.engine: ContainerEngine = self.simulated
+
+    def now_ns(self) -> int:
+        self.clock.advance(2.0)
+        return int(self.clock.now().utc_s * 10**9)
+
+    def create(self, labels: Optional[dict[str, str]] = None) -> str:
+        self.clock.advance(0.1)
+        return self.simulated.create(f"box{next(_numbers)}", labels=labels)
+
+    def start(self, container_id: str) -> None:
+        self.clock.advance(0.1)
+        self.simulated.start(container_id, 4000 + next(_numbers))
+
+    def end(self, container_id: str, exit_code: int) -> None:
+        self.clock.advance(0.1)
+        self.simulated.end(container_id, exit_code)
+
+    def kill(self, container_id: str) -> None:
+        self.clock.advance(0.1)
+        self.simulated.kill(container_id)
+
+    def pause(self, container_id: str, paused: bool) -> None:
+        self.simulated.pause(container_id, paused)
+
+    def remove(self, container_id: str) -> None:
+        self.simulated.remove(container_id)
+
+
+class PodmanWorld:
+    """Real podman. A container ends by itself when its file /end holds a number."""
+
+    kind = "podman"
+
+    def __init__(self, podman: Podman) -> None:
+        self.podman = podman
+        self.engine: ContainerEngine = DockerApi(podman.socket)
+
+    def now_ns(self) -> int:
+        return time.time_ns()
+
+    def create(self, labels: Optional[dict[str, str]] = None) -> str:
+        script = "while [ ! -s /end ]; do sleep 0.05; done; read code </end; exit $code"
+        return self.podman.create(f"box{next(_numbers)}", script, Labels=labels or {})
+
+    def start(self, container_id: str) -> None:
+        self.podman.post(container_id, "start")
+        self._until(container_id, "running")
+
+    def end(self, container_id: str, exit_code: int) -> None:
+        found = self.engine.inspect(container_id)
+        assert found is not None and found.pid
+        with open(f"/proc/{found.pid}/root/end", "w", encoding="ascii") as file:
+            file.write(f"{exit_code}\n")
+        self._until(container_id, "exited")
+
+    def kill(self, container_id: str) -> None:
+        self.podman.post(container_id, "kill?signal=KILL")
+        self._until(container_id, "exited")
+
+    def pause(self, container_id: str, paused: bool) -> None:
+        self.podman.post(container_id, "pause" if paused else "unpause")
+
+    def remove(self, container_id: str) -> None:
+        self.podman.remove(container_id)
+
+    def _until(self, container_id: str, status: str) -> None:
+        def there() -> bool:
+            found: Optional[Container] = self.engine.inspect(container_id)
+            return found is not None and found.status == status
+
+        wait_for(there, what=f"a container that is {status}")

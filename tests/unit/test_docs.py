@@ -1,0 +1,421 @@
+"""README, its Chinese twin, CONTRIBUTING, CHANGELOG and the man page say what the program does."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+import gpuwatch
+from gpuwatch.alerts.channels.options import channel_types
+from gpuwatch.catalog.texts import LANGUAGES, TEXTS
+from gpuwatch.cli import check, main, places
+from gpuwatch.config.kinds import duration_text
+from gpuwatch.config.limits import limit_shown
+from gpuwatch.config.load import load
+from gpuwatch.model.metric import METRICS
+from gpuwatch.model.rule import Rule, Severity, Threshold
+
+TREE = Path(__file__).resolve().parents[2]
+READMES = ("README.md", "README.zh-CN.md")
+MARKDOWN = (*READMES, "CONTRIBUTING.md", "CHANGELOG.md")
+MAN = "packaging/man/gpuwatch.8"
+EVERY = (*MARKDOWN, MAN)
+SHELL_TOOLS = {"systemctl", "apt", "install", "cat", "mkdir", "printf", "journalctl"}
+
+
+# -- reading documents --------------------------------------------------------------------------
+
+
+def document(name: str) -> str:
+    """A document as text; the man page without roff."""
+    text = (TREE / name).read_text(encoding="utf-8")
+    return plain(text) if name == MAN else text
+
+
+def plain(roff: str) -> str:
+    """What a reader sees, near enough: no comments, macros and fonts."""
+    lines = []
+    for line in roff.splitlines():
+        if line.startswith('.\\"'):
+            continue
+        if re.match(r"\.[BI]R |\.[IR]B |\.RI ", line):  # alternating fonts: the parts stand side by side
+            line = "".join(shlex.split(line.replace("\\-", "-"))[1:])
+        line = re.sub(r"^\.(?:[BI] |SH |TH |TP|PP|RS|RE|nf|fi).{0,0}", "", line)
+        lines.append(re.sub(r"\\f[BIRP]", "", line).replace("\\-", "-"))
+    return "\n".join(lines)
+
+
+def man_section(title: str) -> str:
+    """The text of one section of the man page."""
+    roff = (TREE / MAN).read_text(encoding="utf-8")
+    parts = re.split(r"^\.SH ", roff, flags=re.MULTILINE)
+    (found,) = [part for part in parts if part.startswith(title + "\n")]
+    return plain(found)
+
+
+def blocks(name: str, kind: str) -> list[str]:
+    """The fenced blocks of a kind (sh, yaml, text) in their order."""
+    return re.findall(rf"^```{kind}\n(.*?)^```$", document(name), flags=re.MULTILINE | re.DOTALL)
+
+
+def commands(block: str) -> list[str]:
+    """Lines of a block without comments and empty ones."""
+    lines = [re.sub(r"(?:^|\s+)# .*$", "", line) for line in block.splitlines()]
+    return [line for line in lines if line]
+
+
+def inline(name: str) -> list[str]:
+    """What stands in backticks, outside of blocks."""
+    return re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", document(name), flags=re.MULTILINE | re.DOTALL))
+
+
+def table(name: str, title: str) -> list[list[str]]:
+    """Rows of the table whose first header cell is `title`, without backticks."""
+    lines = iter(document(name).splitlines())
+    rows: list[list[str]] = []
+    for line in lines:
+        if line.startswith(f"| {title} |"):
+            next(lines)
+            for row in lines:
+                if not row.startswith("|"):
+                    return rows
+                rows.append([cell.strip().replace("`", "") for cell in row.strip("|").split("|")])
+    return rows
+
+
+# -- the program's own word ---------------------------------------------------------------------
+
+
+def verb_parser() -> argparse.ArgumentParser:
+    """All verbs in one parser, as main() builds them one by one."""
+    parser = argparse.ArgumentParser(prog="gpuwatch", add_help=False)
+    verbs = parser.add_subparsers(dest="verb")
+    for module, _ in main.VERBS.values():
+        importlib.import_module(f"gpuwatch.cli.{module}").add_parser(verbs)
+    return parser
+
+
+def leaves(parser: argparse.ArgumentParser, path: str = "gpuwatch") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Every full command with its parser."""
+    inner = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    for action in inner:
+        for name, child in action.choices.items():
+            yield from leaves(child, f"{path} {name}")
+    if not inner:
+        yield path, parser
+
+
+LEAVES = dict(leaves(verb_parser()))
+
+
+def options(parser: argparse.ArgumentParser) -> set[str]:
+    """Its long options but --help."""
+    return {text for action in parser._actions for text in action.option_strings if text.startswith("--")} - {"--help"}
+
+
+def default_rules(place: Path) -> dict[str, Rule]:
+    """The rules that ship."""
+    file = place / "gpuwatch.yaml"
+    file.write_text("mode: observe\n", encoding="utf-8")
+    return {rule.name: rule for rule in load(str(file), channel_types()).settings.rules}
+
+
+def row_of(rule: Rule) -> list[str]:
+    """The cells that a README must have for a rule, but for the last, which is prose."""
+    actions = {action for step in rule.ladder for action in step.do}
+    quiet_one = "log" if rule.severity is Severity.INFO else "tell"
+    does = "stop" if "stop" in actions else "evidence" if "snapshot" in actions else quiet_one
+    if rule.event is not None:
+        condition = f"{rule.event.kind}: {', '.join(rule.event.classes)}" if rule.event.classes else rule.event.kind
+        quiet = "reboot" if rule.quiet_for_s is None else f"quiet {duration_text(rule.quiet_for_s)}"
+        return [rule.name, condition, "-", quiet, rule.severity.value, does]
+    assert rule.metric is not None and rule.threshold is not None and rule.clear is not None
+    condition = f"{rule.metric} {limit_text(rule.metric, rule.threshold)}"
+    over = f"{limit_text(rule.metric, rule.clear.threshold)}, {seconds(rule.clear.for_s)}"
+    return [rule.name, condition, seconds(rule.for_s), over, rule.severity.value, does]
+
+
+def limit_text(metric: str, threshold: Threshold) -> str:
+    """< 3, > 10s"""
+    if threshold.below is not None:
+        return f"< {limit_shown(METRICS[metric], threshold.below)}"
+    assert threshold.above is not None
+    return f"> {limit_shown(METRICS[metric], threshold.above)}"
+
+
+def seconds(number: float) -> str:
+    """Short times stand in seconds, as in rules.yaml."""
+    return f"{number:g}s"
+
+
+# -- the two READMEs ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["sh", "yaml"])
+def test_both_readmes_have_the_same_code_blocks(kind: str) -> None:
+    english, chinese = ([commands(block) for block in blocks(name, kind)] for name in READMES)
+    assert english
+    assert english == chinese
+
+
+def test_both_readmes_have_the_same_sections_and_screens() -> None:
+    english, chinese = (re.findall(r"^#+ ", document(name), flags=re.MULTILINE) for name in READMES)
+    assert english == chinese
+    assert len(blocks(READMES[0], "text")) == len(blocks(READMES[1], "text"))
+    assert blocks(READMES[0], "text")[1] == blocks(READMES[1], "text")[1]  # the status screen
+
+
+def test_both_readmes_name_the_same_commands() -> None:
+    english, chinese = ({each for each in inline(name) if each.startswith(("gpuwatch", "make "))} for name in READMES)
+    assert english == chinese
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_links_within_a_readme_lead_somewhere(name: str) -> None:
+    headings = re.findall(r"^#+ (.*)$", document(name), flags=re.MULTILINE)
+    anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    for target in re.findall(r"\]\(([^)]+)\)", document(name)):
+        if target.startswith("#"):
+            assert target[1:] in anchors
+        elif not target.startswith("https://"):
+            assert (TREE / target).exists()
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_default_rules_are_those_of_the_catalogue(name: str, tmp_path: Path) -> None:
+    rows = [row[:6] for row in table(name, "Rule")]
+    assert rows == [row_of(rule) for rule in default_rules(tmp_path).values()]
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_promises_are_complete_and_in_order(name: str) -> None:
+    rows = re.findall(r"^\| (S\d+) \|", document(name), flags=re.MULTILINE)
+    assert rows == [f"S{number}" for number in range(1, 15)]
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_exit_codes_in_the_readme(name: str) -> None:
+    title = "Exit code" if name == "README.md" else "退出码"
+    rows: Mapping[str, str] = {row[0]: row[1] for row in table(name, title)}
+    own = {str(code) for code in (main.OK, main.FAILURE, main.USAGE, main.BAD_CONFIG)}
+    probe = f"check: {', '.join(map(str, check.CODES.values()))}"
+    assert set(rows) == own | {probe}
+    assert rows[probe] == ", ".join(check.CODES)
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_configuration_in_the_readme_is_accepted(name: str, tmp_path: Path) -> None:
+    (tmp_path / "gpuwatch.yaml").write_text("mode: observe\n", encoding="utf-8")
+    (tmp_path / "conf.d").mkdir()
+    for number, block in enumerate(blocks(name, "yaml")):
+        (tmp_path / "conf.d" / f"{number}.yaml").write_text(block, encoding="utf-8")
+    settings = load(str(tmp_path / "gpuwatch.yaml"), channel_types()).settings
+    assert [workload.mode and workload.mode.value for workload in settings.workloads] == ["enforce"]
+    assert f"{{file: {settings.channels[0].key.file}}}" in blocks(name, "yaml")[0]
+    assert [rule.name for rule in settings.rules if not rule.enabled] == ["xid-link"]
+
+
+@pytest.mark.parametrize("name, language", [("README.md", "en"), ("README.zh-CN.md", "zh")])
+def test_phone_message_is_made_of_todays_texts(name: str, language: str) -> None:
+    """Its lines are what the catalogue's templates give; an old screen shows when a text has changed."""
+    which = LANGUAGES.index(language)
+    forms = [pair[which] for key, pair in TEXTS.items() if not key.startswith(("tag.", "title.", "suffix."))]
+    # A template with next to no words of its own would match any line.
+    telling = [form for form in forms if len(re.sub(r"\{\w+\}|\W", "", form)) >= 2]
+    one = "|".join(re.sub(r"\\{\w+\\}", ".{1,60}?", re.escape(form)) for form in telling)
+    title, *lines = blocks(name, "text")[0].splitlines()
+    assert title.startswith(f"SIMULATED {TEXTS['tag.critical'][which]}")
+    assert [line for line in lines if not re.fullmatch(f"(?:{one}){{1,3}}", line)] == []
+
+
+def test_status_screen_has_todays_columns() -> None:
+    source = (TREE / "gpuwatch/cli/status.py").read_text(encoding="utf-8")
+    (header,) = re.findall(r"header = (\(.*\))", source)
+    lines = blocks("README.md", "text")[1].splitlines()
+    assert re.split(r"\s{2,}", lines[2]) == list(ast.literal_eval(header))
+
+
+# -- commands and options -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*READMES, MAN])
+def test_every_command_is_documented(name: str) -> None:
+    text = document(name)
+    for verb in main.VERBS:
+        assert f"gpuwatch {verb}" in text, verb
+    if name == MAN:
+        synopsis = man_section("SYNOPSIS")
+        assert [command for command in LEAVES if f"{command}" not in synopsis] == []
+
+
+def test_man_page_has_every_option_of_every_command_and_no_other() -> None:
+    synopsis = man_section("SYNOPSIS").splitlines()
+    for command, parser in LEAVES.items():
+        (line,) = [line for line in synopsis if re.match(rf"{command}(?: |$)", line)]
+        assert set(re.findall(r"--[a-z-]+", line)) == options(parser), command
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_commands_in_documents_are_ones_that_the_program_takes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of the code blocks and those in backticks; the man page's examples."""
+    lines = [line for kind in ("sh",) for block in blocks(name, kind) for line in commands(block)] + inline(name)
+    if name == MAN:
+        lines = man_section("EXAMPLES").splitlines()
+    lines = [part.strip() for line in lines for part in re.split(r" && | > ", line)]
+    found = [line for line in lines if re.match(r"gpuwatch [a-z]", line)]
+    if name in (*READMES, MAN):
+        assert found
+    for line in found:
+        words = shlex.split(line.replace("NUMBER", "17"))[1:]
+        complete = any(command == f"gpuwatch {' '.join(words[:count])}" for command in LEAVES for count in (1, 2))
+        if not complete and len(words) == 1 and words[0] in main.VERBS:
+            continue  # a verb named without its own verb
+        try:
+            verb_parser().parse_args(words)
+        except SystemExit:
+            pytest.fail(f"{name}: {line}: {capsys.readouterr().err}")
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_code_blocks_use_nothing_else(name: str) -> None:
+    tools = {line.split()[0] for block in blocks(name, "sh") for line in commands(block)}
+    assert tools - SHELL_TOOLS == {"gpuwatch", "make"}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_make_targets_exist(name: str) -> None:
+    makefile = (TREE / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z]+):", makefile, flags=re.MULTILINE))
+    used = set(re.findall(r"(?:`|^ {4})make ([a-z]+)", document(name), flags=re.MULTILINE))
+    used |= {line.split()[1] for block in blocks(name, "sh") for line in commands(block) if line.startswith("make ")}
+    assert used <= targets
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_nothing_that_reloads_the_service_manager_is_advised(name: str) -> None:
+    """S13: enable and disable only with --no-reload; edit and daemon-reload only where they are warned of."""
+    advised = [line for block in blocks(name, "sh") for line in commands(block)]
+    advised += [each for each in inline(name) if " " in each and each != "systemctl daemon-reload"]
+    for line in advised:
+        if re.match(r"systemctl (?:enable|disable) .", line):
+            assert "--no-reload" in line, line
+        assert "daemon-reload" not in line, line
+    assert not any("systemctl edit" in line for block in blocks(name, "sh") for line in commands(block))
+
+
+# -- the man page -------------------------------------------------------------------------------
+
+
+def test_man_page_has_its_sections() -> None:
+    roff = (TREE / MAN).read_text(encoding="utf-8")
+    wanted = ("SYNOPSIS", "EXIT STATUS", "SIGNALS", "FILES", "ENVIRONMENT", "SECURITY", "CONTAINERS")
+    sections = re.findall(r"^\.SH (.*)$", roff, flags=re.MULTILINE)
+    assert [title for title in wanted if title not in sections] == []
+    assert f'"gpuwatch {gpuwatch.__version__}"' in roff
+
+
+def test_exit_codes_in_the_man_page() -> None:
+    section = man_section("EXIT STATUS")
+    numbers = {int(number) for number in re.findall(r"^(\d+)$", section, flags=re.MULTILINE)}
+    assert numbers == {main.OK, main.FAILURE, main.USAGE, main.BAD_CONFIG, 130}
+    assert ", ".join(f"{code} {word}" for word, code in check.CODES.items()) in section
+
+
+@pytest.mark.parametrize("section", ["ENVIRONMENT", "JOURNAL FIELDS"])
+def test_names_in_the_man_page_are_in_the_program(section: str) -> None:
+    program = "".join(path.read_text(encoding="utf-8") for path in sorted((TREE / "gpuwatch").rglob("*.py")))
+    names = set(re.findall(r"\b(?:[A-Z]{2,}_[A-Z_]+|[a-z]+_proxy)\b", man_section(section)))
+    assert names
+    assert {name for name in names if f'"{name}"' not in program} == set()
+
+
+def test_journal_fields_are_complete() -> None:
+    source = (TREE / "gpuwatch/daemon/account.py").read_text(encoding="utf-8")
+    fields = set(re.findall(r'"(GPU[A-Z]*_[A-Z]+)"', source))
+    assert fields == set(re.findall(r"\bGPU[A-Z]*_[A-Z]+\b", man_section("JOURNAL FIELDS")))
+
+
+# -- paths --------------------------------------------------------------------------------------
+
+# What the package or the daemon makes, what the admin is told to make, and what belongs to the system.
+INSTALLED = {
+    places.CONFIG,
+    "/etc/gpuwatch/conf.d",
+    "/etc/gpuwatch/conf.d/*.yaml",
+    places.STATE_DIR,
+    f"{places.STATE_DIR}/state.db",
+    f"{places.STATE_DIR}/evidence",
+    places.RUN_DIR,
+    *(f"{places.RUN_DIR}/{name}" for name in ("control.sock", "status.json", "waiting.jsonl", "lock", "nvml.lock")),
+    "/lib/systemd/system/gpuwatch.service",
+    "/usr/share/doc/gpuwatch/README.md",
+}
+OF_THE_ADMIN = {
+    "/etc/gpuwatch/conf.d/10-site.yaml",
+    "/etc/gpuwatch/keys",
+    "/etc/gpuwatch/keys/wecom-ops",
+    "/etc/systemd/system/gpuwatch.service.d",
+    "/etc/systemd/system/gpuwatch.service.d/key.conf",
+}
+OF_THE_SYSTEM = {"/proc", "/run", "/dev/kmsg", "/dev/null", "/var/log/journal", "/proc/driver/nvidia"}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_absolute_paths_are_known_ones(name: str) -> None:
+    text = re.sub(r"https?://\S+", "", document(name))
+    found = {path.rstrip("/.") for path in re.findall(r"(?<![\w.~}\-/*\]])(/[a-z][\w.*/@-]*)", text)}
+    assert found - INSTALLED - OF_THE_ADMIN - OF_THE_SYSTEM == set()
+
+
+@pytest.mark.parametrize("path", sorted(INSTALLED))
+def test_installed_paths_are_the_programs(path: str) -> None:
+    """Their names are in the program, the package or the units."""
+    sources = [*(TREE / "gpuwatch").rglob("*.py"), *(TREE / "packaging").rglob("*"), *(TREE / "systemd").iterdir()]
+    text = "".join(file.read_text(encoding="utf-8") for file in sources if file.is_file() and file.suffix != ".8")
+    assert Path(path).name in text
+
+
+@pytest.mark.parametrize("name", MARKDOWN)
+def test_paths_in_the_tree_exist(name: str) -> None:
+    tops = {entry.name for entry in TREE.iterdir()} - {"build", "dist", ".venv"}  # those may be absent
+    text = re.sub(r"https?://\S+", "", document(name)).replace("/NAME.py", "/wecom.py")
+    for path in re.findall(r"(?<![\w/.~*-])((?:[\w.-]+/)+[\w.*-]*)", text):
+        if path.split("/")[0] in tops or path.endswith((".py", ".md", ".c", ".json", ".jsonl")):
+            assert list(TREE.glob(path.rstrip("/."))), f"{name}: {path}"
+
+
+# -- the rest -----------------------------------------------------------------------------------
+
+
+def test_tiers_are_all_described() -> None:
+    tiers = re.findall(r'^    "(\w+)": \w+,$', (TREE / ".ci/tiers.py").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert tiers
+    assert [row[0] for row in table("CONTRIBUTING.md", "Tier")] == tiers
+
+
+def test_changelog_begins_with_this_version() -> None:
+    newest = re.search(r"^## \[([^\]]+)\]", document("CHANGELOG.md"), flags=re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == gpuwatch.__version__
+
+
+FORBIDDEN = (
+    r"(?<!login )\bsessions?\b(?!-)",  # of systemd only
+    r"\bissues? #?\d",
+    r"/work\b",
+    r"\b(?:seamless|powerful|robust|effortless|revolutionary|cutting-edge|blazing|world-class|state-of-the-art)",
+    r"强大|极致|赋能|领先|一站式|无缝",
+)
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("pattern", FORBIDDEN)
+def test_words_that_do_not_belong_here(name: str, pattern: str) -> None:
+    assert re.findall(pattern, document(name), flags=re.IGNORECASE) == []
