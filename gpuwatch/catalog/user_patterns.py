@@ -134,9 +134,12 @@ def _compile(row: Mapping[str, Written], report: _Report) -> Optional[UserPatter
     name, literal = texts["name"], texts["literal"]
     if name is not None and _NAME.fullmatch(name) is None:
         report.add("name", "is letters, digits and . _ - only, at most 64")
-    found = {"literal": "" if literal is None else literal_problem(literal), "severity": _severity_problem(texts["severity"])}
-    for key, problem in found.items():
-        if key in row and problem:
+    wrong = {
+        "literal": "" if literal is None else literal_problem(literal),
+        "severity": _severity_problem(texts["severity"]),
+    }
+    for key, problem in wrong.items():
+        if problem:
             report.add(key, problem)
     for key in ("name", "literal"):
         if key not in row:

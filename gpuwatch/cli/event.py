@@ -24,10 +24,10 @@ from gpuwatch.store.history_rows import EventFilter, KnownGpu, NotedEvent
 SCHEMA = 1
 SHOWN = 200  # the newest
 LEAST_WIDTH = 60
-WHERE_WIDTH, WHAT_WIDTH = 20, 18
+WHERE_WIDTH, WHAT_WIDTH = 20, 14
 _CODES = ("xid", "sxid", "code", "exit_code", "signal", "result")
 _PLACES = ("unit", "user_unit", "container_name", "container")
-_NOISE = re.compile(r"^NVRM: (?:Xid \(PCI:[^)]{1,20}\): [0-9]{1,5}, )?")
+_NOISE = re.compile(r"^NVRM: (?:Xid \(PCI:[^)]{1,20}\): [0-9]{1,5}(?:, |$))?")
 _COLOURS = {"critical": "red", "warning": "yellow"}
 
 
@@ -38,6 +38,16 @@ class _Story:
     first: NotedEvent
     last: NotedEvent
     count: int
+
+    @property
+    def first_s(self) -> float:
+        """When the first was, UTC."""
+        return self.first.event.at.utc_s
+
+    @property
+    def last_s(self) -> float:
+        """When the last was."""
+        return self.last.event.at.utc_s
 
 
 def add_parser(subparsers: Any) -> None:
@@ -123,30 +133,28 @@ def _sameness(event: Event) -> tuple[object, ...]:
 
 def draw(stories: Sequence[_Story], gpus: Mapping[str, KnownGpu], columns: int, now: float, zone: tzinfo) -> str:
     """The table, each line cut to that many columns."""
-    clock = Column([story.first.event.at.utc_s for story in stories], zone, now)
-    counted = any(story.count > 1 for story in stories)
-    header = [clock.header, "WHERE", "WHAT", *(["TIMES"] if counted else []), "TEXT"]
+    clock = Column([moment for story in stories for moment in (story.first_s, story.last_s)], zone, now)
     rows = []
     for story in stories:
         event = story.first.event
-        until = clock.cell(story.last.event.at.utc_s)
-        lasted = f"(until {until}) " if until != clock.cell(event.at.utc_s) else ""
-        rows.append(
-            [
-                clock.cell(event.at.utc_s),
-                _cut(_where(event, gpus), WHERE_WIDTH),
-                _cut(_what(event), WHAT_WIDTH),
-                *([f"{story.count:,}" if story.count > 1 else ""] if counted else []),
-                lasted + _text(event),
-            ]
-        )
-    lines = table(header, rows, right=(3,) if counted else ()).split("\n")
-    lines = [_cut(line, columns) for line in lines]
+        where = _where(event, gpus)
+        cells = [clock.cell(story.first_s), _cut(where, WHERE_WIDTH), _cut(_what(event), WHAT_WIDTH)]
+        rows.append([*cells, _repeated(story, clock) + _text(event, where)])
+    lines = [_cut(line, columns) for line in table((clock.header, "WHERE", "WHAT", "TEXT"), rows).split("\n")]
     for place, story in enumerate(stories, start=1):
         colour = _COLOURS.get(str(story.first.event.fields.get("severity", "")))
         if colour is not None:
             lines[place] = paint(lines[place], colour)
     return "\n".join(lines)
+
+
+def _repeated(story: _Story, clock: Column) -> str:
+    """How many there were, and until when."""
+    if story.count == 1:
+        return ""
+    last = clock.cell(story.last_s)
+    until = f" until {last}" if last != clock.cell(story.first_s) else ""
+    return f"{story.count:,} times{until}: "
 
 
 def _cut(text: str, columns: int) -> str:
@@ -172,16 +180,19 @@ def _where(event: Event, gpus: Mapping[str, KnownGpu]) -> str:
 
 
 def _what(event: Event) -> str:
-    code = next((event.fields[name] for name in _CODES if event.fields.get(name) is not None), None)
-    kind = event.kind.replace("_", " ")
-    return kind if code is None or str(code) == event.kind else f"{kind} {code}"
+    """xid 79, unit failed"""
+    number = event.fields.get(event.kind)
+    return event.kind.replace("_", " ") + ("" if number is None else f" {number}")
 
 
-def _text(event: Event) -> str:
-    """The source's line without what the other columns say; facts where there is none."""
-    if event.text:
-        return _NOISE.sub("", event.text)
-    facts = {name: fact for name, fact in event.fields.items() if fact not in (None, "") and name != "severity"}
+def _text(event: Event, where: str) -> str:
+    """The source's line without what the other columns say; facts where there is nothing else in it."""
+    text = _NOISE.sub("", event.text)
+    text = text[len(where) + 2 :] if text.startswith(f"{where}: ") else text
+    if text:
+        return text
+    hidden = ("severity", "pci", "uuid", event.kind, *_PLACES)
+    facts = {name: fact for name, fact in event.fields.items() if fact not in (None, "") and name not in hidden}
     return ", ".join(f"{name} {fact}" for name, fact in facts.items())
 
 

@@ -12,7 +12,7 @@ from typing import Any, Optional
 
 from gpuwatch.cli import places
 from gpuwatch.cli.history_table import MAIN, Range, all_cards, host, one_card
-from gpuwatch.cli.history_words import explain
+from gpuwatch.cli.history_words import Viewer, explain, explain_all
 from gpuwatch.cli.moments import add_time, iso, viewer_zone
 from gpuwatch.cli.output import show_json
 from gpuwatch.model.metric import METRICS
@@ -96,8 +96,9 @@ def _at(reader: HistoryReader, args: argparse.Namespace, metrics: Sequence[str])
     elif not answers:
         sys.stdout.write("no GPU was ever seen on this host\n")
     else:
-        now, zone = time.time(), viewer_zone()
-        sys.stdout.write("\n".join(explain(known, now, zone, metrics, reader.span()) for known in answers) + "\n")
+        viewer = Viewer(time.time(), viewer_zone(), metrics, reader.span())
+        alone = len(answers) == 1
+        sys.stdout.write((explain(answers[0], viewer) if alone else explain_all(answers, viewer)) + "\n")
     return UNKNOWN if not answers or any(known.there is None for known in answers) else OK
 
 

@@ -117,7 +117,7 @@ def _items(rows: Iterable[Row], gaps: Sequence[Gap], step_s: int) -> list[_Item]
             items.append(_gap_note(gap))
         _add(items, row, step_s)
         before = row
-    return items + [_gap_note(gap) for gap in waiting if before is None or gap.from_utc_s >= before.at.utc_s - NEAR_S]
+    return items + [_gap_note(gap) for gap in waiting if _behind(gap, before)]
 
 
 def _add(items: list[_Item], row: Row, step_s: int) -> None:
@@ -138,9 +138,14 @@ def _add(items: list[_Item], row: Row, step_s: int) -> None:
 def _between(gap: Gap, before: Optional[Row], row: Row) -> bool:
     """A gap begins at the row before it, or where the clock would have been had nobody set it."""
     if before is None:
-        return gap.until_utc_s is not None and gap.until_utc_s <= row.at.utc_s + NEAR_S
+        return gap.reason != CLOCK_SET and gap.until_utc_s is not None and gap.until_utc_s <= row.at.utc_s + NEAR_S
     elapsed = row.at.since(before.at) or 0.0
-    return before.at.utc_s - NEAR_S <= gap.from_utc_s <= before.at.utc_s + elapsed + NEAR_S
+    began = before.at.utc_s + (elapsed if gap.reason == CLOCK_SET else 0.0)
+    return abs(gap.from_utc_s - began) <= NEAR_S
+
+
+def _behind(gap: Gap, last: Optional[Row]) -> bool:
+    return gap.reason != CLOCK_SET and (last is None or gap.from_utc_s >= last.at.utc_s - NEAR_S)
 
 
 def _gap_note(gap: Gap) -> _Note:
@@ -164,7 +169,7 @@ def _draw(title: str, items: Sequence[_Item], asked: Range, columns: _Columns) -
     if not items:
         bounds = [shown(moment, asked.zone, asked.now_utc_s) for moment in (asked.since_utc_s, asked.until_utc_s)]
         return "\n".join([*lines, f"nothing is recorded from {bounds[0]} to {bounds[1]}"])
-    moments = [item.rows[0].at.utc_s if isinstance(item, _Line) else item.from_utc_s for item in items]
+    moments = _moments(items, asked.step_s)
     ends = [item.until_utc_s for item in items if isinstance(item, _Note) and item.until_utc_s is not None]
     clock = Column([*moments, *ends], asked.zone, asked.now_utc_s)
     cells = [[clock.cell(moment), *_values(item, columns)] for moment, item in zip(moments, items)]
@@ -178,6 +183,21 @@ def _draw(title: str, items: Sequence[_Item], asked: Range, columns: _Columns) -
         mean = " (utilisation: the mean)" if any("utilisation" in metric for metric in columns.metrics) else ""
         lines.append(f"one line: {_STEPS[asked.step_s]}, the {words} of it{mean}")
     return "\n".join([*lines, *drawn])
+
+
+def _moments(items: Sequence[_Item], step_s: int) -> list[float]:
+    """When each line begins: at a round time where the step is not the first one and follows its like."""
+    moments: list[float] = []
+    before: Optional[_Item] = None
+    for item in items:
+        if isinstance(item, _Note):
+            moments.append(item.from_utc_s)
+        elif step_s and isinstance(before, _Line) and before.step < item.step:
+            moments.append(float(item.step * step_s))
+        else:
+            moments.append(item.rows[0].at.utc_s)
+        before = item
+    return moments
 
 
 def _values(item: _Item, columns: _Columns) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Optional
 
@@ -59,30 +60,79 @@ def cell(metric: str, value: Optional[float]) -> str:
     return f"{digits} {unit}".rstrip()
 
 
-def explain(known: Known, now: float, zone: tzinfo, metrics: Sequence[str], span: Optional[tuple[float, float]]) -> str:
-    """One sentence: there, not there, or why nobody can say; below it what is known. `span`: of the history."""
-    moment = f"{shown(known.asked_utc_s, zone, now)} ({_from_now(now - known.asked_utc_s)})"
-    index = known.gpu.index if known.row is None or known.row.index is None else known.row.index
-    card = f"GPU {index}"
-    if known.there and known.row is not None and known.age_s is not None:
-        when = "at that second" if known.age_s < 1 else f"{ago(known.age_s)} before"
-        lines = [paint(f"{card} was there at {moment}; read {when}.", "green"), f"  {summary(known.row, metrics)}"]
-    elif known.there is False:
-        how = "the driver had lost it" if known.why == "lost" else "the driver did not list it"
-        lines = [paint(f"{card} was NOT there at {moment}: {how}.", "red")]
-    else:
-        reason = _reason(known, now, zone, span)
-        lines = [paint(f"Nobody can say whether {card} was there at {moment}: {reason}.", "yellow")]
-    if not known.there and known.why != "never_seen":
+@dataclass(frozen=True)
+class Viewer:
+    """Who asks, when, and about which metrics. `span`: when the history begins and ends."""
+
+    now_utc_s: float
+    zone: tzinfo
+    metrics: Sequence[str] = ()
+    span: Optional[tuple[float, float]] = None
+
+    def shown(self, utc_s: float) -> str:
+        """A moment."""
+        return shown(utc_s, self.zone, self.now_utc_s)
+
+    def asked(self, utc_s: float) -> str:
+        """A moment, and how far it is from now."""
+        age_s = self.now_utc_s - utc_s
+        away = "now" if abs(age_s) < 1 else f"{ago(age_s)} ago" if age_s > 0 else f"in {ago(-age_s)}"
+        return f"{self.shown(utc_s)} ({away})"
+
+
+def explain(known: Known, viewer: Viewer) -> str:
+    """One sentence about a card: there, not there, or why nobody can say; below it what is known."""
+    lines = [_sentence(known, viewer)]
+    if known.there and known.row is not None:
+        lines.append(f"  {summary(known.row, viewer.metrics)}")
+    elif known.why != "never_seen":
         for word, row in (("Before", known.before), ("After", known.after)):
-            seen = (
-                "never seen" if row is None else f"there at {shown(row.at.utc_s, zone, now)}, {summary(row, metrics)}"
-            )
+            seen = "never seen"
+            if row is not None:
+                seen = f"there at {viewer.shown(row.at.utc_s)}, {summary(row, viewer.metrics)}"
             lines.append(f"  {word}: {seen}")
     if known.twice:
         lines.append("  The clock was set back: this time of day came twice, and this is about the second.")
     lines.append(safe(f"  {known.gpu.name}  {known.gpu.uuid}  {known.gpu.pci}"))
     return "\n".join(lines)
+
+
+def explain_all(answers: Sequence[Known], viewer: Viewer) -> str:
+    """One sentence about all cards, then a line for each."""
+    there, moment = sum(known.there is True for known in answers), viewer.asked(answers[0].asked_utc_s)
+    count = f"All {there}" if there == len(answers) else f"{there} of {len(answers)}"
+    lines = [f"{count} GPUs were there at {moment}."]
+    if all(known.there is None for known in answers):
+        lines = [paint(f"Nobody can say which GPUs were there at {moment}.", "yellow")]
+    for known in answers:
+        if known.there and known.row is not None:
+            lines.append(f"  {_card(known)}  {summary(known.row, viewer.metrics)}")
+        elif known.there is False:
+            lines.append(paint(f"  {_card(known)}  NOT there: {_absence(known)}", "red"))
+        else:
+            lines.append(paint(f"  {_card(known)}  unknown: {_reason(known, viewer)}", "yellow"))
+    if any(known.twice for known in answers):
+        lines.append("  The clock was set back: this time of day came twice, and this is about the second.")
+    return "\n".join(lines)
+
+
+def _sentence(known: Known, viewer: Viewer) -> str:
+    card, moment = _card(known), viewer.asked(known.asked_utc_s)
+    if known.there:
+        late = f" It was read {ago(known.age_s)} before, and not since." if known.age_s else ""
+        return paint(f"{card} was there at {moment}.{late}", "green")
+    if known.there is False:
+        return paint(f"{card} was NOT there at {moment}: {_absence(known)}.", "red")
+    return paint(f"Nobody can say whether {card} was there at {moment}: {_reason(known, viewer)}.", "yellow")
+
+
+def _card(known: Known) -> str:
+    """With the index that it had at that moment."""
+    return f"GPU {known.gpu.index if known.row is None or known.row.index is None else known.row.index}"
+
+
+def _absence(known: Known) -> str:
+    return "the driver had lost it" if known.why == "lost" else "the driver did not list it"
 
 
 def summary(row: Row, metrics: Sequence[str] = ()) -> str:
@@ -116,25 +166,19 @@ def _part_of(values: Mapping[str, Optional[float]], part: str, whole: str) -> st
     return f"{_value(values, part).rsplit(' ', 1)[0]} of {_value(values, whole)}"
 
 
-def _from_now(age_s: float) -> str:
-    if abs(age_s) < 1:
-        return "now"
-    return f"{ago(age_s)} ago" if age_s > 0 else f"in {ago(-age_s)}"
-
-
-def _reason(known: Known, now: float, zone: tzinfo, span: Optional[tuple[float, float]]) -> str:
+def _reason(known: Known, viewer: Viewer) -> str:
     if known.why == "never_seen":
         return "it is not in the history"
-    if span is not None and known.why == "before_history":
-        return f"the history begins at {shown(span[0], zone, now)}"
-    if span is not None and known.why == "after_history":
-        return f"nothing is recorded after {shown(span[1], zone, now)}"
+    if viewer.span is not None and known.why == "before_history":
+        return f"the history begins at {viewer.shown(viewer.span[0])}"
+    if viewer.span is not None and known.why == "after_history":
+        return f"nothing is recorded after {viewer.shown(viewer.span[1])}"
     words = WHY.get(known.why, known.why.replace("_", " "))
-    return words if known.gap is None else f"{words} {_bounds(known.gap, now, zone)}"
+    return words if known.gap is None else f"{words} {_bounds(known.gap, viewer)}"
 
 
-def _bounds(gap: Gap, now: float, zone: tzinfo) -> str:
+def _bounds(gap: Gap, viewer: Viewer) -> str:
     detail = f" ({safe(gap.detail)})" if gap.detail else ""
     if gap.until_utc_s is None:
-        return f"since {shown(gap.from_utc_s, zone, now)}{detail}"
-    return f"from {shown(gap.from_utc_s, zone, now)} to {shown(gap.until_utc_s, zone, now)}{detail}"
+        return f"since {viewer.shown(gap.from_utc_s)}{detail}"
+    return f"from {viewer.shown(gap.from_utc_s)} to {viewer.shown(gap.until_utc_s)}{detail}"

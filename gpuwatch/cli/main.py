@@ -22,6 +22,8 @@ VERBS = {
     "evidence": ("evidence", "list, show, verify bundles on disk"),
     "snapshot": ("snapshot", "write an evidence bundle now"),
     "explain": ("explain", "what an Xid number or a kernel line means, and what to do next"),
+    "gpu": ("gpu", "list, accept, forget: which GPUs belong into this host"),
+    "maintenance": ("maintenance", "on --release-gpu, off: let go of the GPUs for a repair"),
     "alert": ("alert", "test a channel, show the queue of messages"),
     "config": ("config", "check, show, schema"),
     "demo": ("demo", "the whole chain on this machine without a GPU, in a minute"),

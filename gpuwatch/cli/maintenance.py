@@ -26,7 +26,9 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("what", choices=("on", "off"))
     parser.add_argument("--release-gpu", action="store_true", help="end the process that has the driver open")
-    parser.add_argument("--for", dest="duration", default=DEFAULT, metavar="TIME", help=f"30m, 2h, 1d (default {DEFAULT})")
+    parser.add_argument(
+        "--for", dest="duration", default=DEFAULT, metavar="TIME", help=f"30m, 2h, 1d (default {DEFAULT})"
+    )
     parser.add_argument("--json", action="store_true")
     places.add_run_dir(parser)
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuwatch.cli import places
-from gpuwatch.cli.output import GIB, ago, paint, safe, show_json, size, table
+from gpuwatch.cli.output import GIB, ago, local_time, paint, safe, show_json, size, table
 
 LATE_S = 10.0  # a live daemon's view is a second old
 
@@ -81,6 +81,10 @@ def _driver(view: Mapping[str, Any]) -> list[str]:
             paint(f"The GPU driver does not answer{stuck}; GPU actions are suspended.", "red"),
             "Do not repeat nvidia-smi, do not force-kill processes. See: gpuwatch incident list",
         ]
+    if state in ("paused", "released"):
+        until = "" if driver["resumes_utc_s"] is None else f", next look {local_time(driver['resumes_utc_s'])}"
+        words = {"paused": "left alone", "released": "released for a repair; heat is NOT watched"}[state]
+        return [paint(safe(f"The GPU driver is {words} ({driver['reason'] or 'by hand'}{until})."), "yellow")]
     return [paint(safe(f"GPU driver: {state.replace('_', ' ')}: {driver['reason']}"), "yellow")]
 
 
@@ -110,7 +114,7 @@ def _model(name: str) -> str:
 
 
 def _state(gpu: Mapping[str, Any]) -> str:
-    words = []
+    words = ["new"] if gpu["new"] else []
     if gpu["lost"]:
         words.append("lost")
     elif gpu["stale"]:

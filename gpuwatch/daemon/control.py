@@ -29,6 +29,11 @@ class Request:
         return self._answer if self._done.wait(WAIT_S) else None
 
 
+# Verbs that change something, with the arguments that they take: for root alone.
+WRITING = {"snapshot": ("reason",), "release": ("for_s",), "resume": (), "gpu": ("what", "uuid")}
+MOST_TEXT = 200
+
+
 class Control:
     """Handler of the control socket. Reading verbs are open to the socket's group, writing ones to root."""
 
@@ -41,12 +46,15 @@ class Control:
         verb = request.get("verb")
         if verb == "status":
             return {"view": self._view()}
-        if verb == "snapshot":
-            if uid not in (0, self._root_uid):
-                return {"error": "only root may ask for a snapshot"}
-            waiting = Request("snapshot", {"reason": str(request.get("reason", ""))[:200]})
-            self.requests.append(waiting)
-            self._wake()
-            answer = waiting.wait()
-            return answer if answer is not None else {"error": "the daemon is busy; the snapshot may still be written"}
-        return {"error": f"no verb {verb!r} (known: status, snapshot)"}
+        if verb not in WRITING:
+            return {"error": f"no verb {str(verb)[:40]!r} (known: status, {', '.join(WRITING)})"}
+        if uid not in (0, self._root_uid):
+            return {"error": f"only root may do that ({verb})"}
+        given = {name: request[name] for name in WRITING[verb] if isinstance(request.get(name), (str, int, float))}
+        waiting = Request(
+            verb, {name: each[:MOST_TEXT] if isinstance(each, str) else each for name, each in given.items()}
+        )
+        self.requests.append(waiting)
+        self._wake()
+        answer = waiting.wait()
+        return answer if answer is not None else {"error": "the daemon is busy; it may still be done"}

@@ -18,6 +18,7 @@ from gpuwatch.actions.executor import Executor
 from gpuwatch.alerts.desk import Desk
 from gpuwatch.daemon.account import log_decisions, log_intents
 from gpuwatch.daemon.current import current_facts
+from gpuwatch.daemon.notes import Notes, identity_of, inventory_of, released_until
 from gpuwatch.model.codec import decode, encode
 from gpuwatch.model.event import Event
 from gpuwatch.model.gpu import Attribution, DriverState, GpuReport
@@ -27,7 +28,7 @@ from gpuwatch.model.intent import Intent
 from gpuwatch.model.reading import Reading, value
 from gpuwatch.model.settings import Settings
 from gpuwatch.policy.state import Inputs, Outcome, PolicyState
-from gpuwatch.policy.step import step
+from gpuwatch.policy.step import forget_gpu, step
 from gpuwatch.sources.gpu import GpuSource
 from gpuwatch.sources.journal import JournalSource
 from gpuwatch.sources.ring import Ring
@@ -97,6 +98,15 @@ class Cycle:
         )
         self._cursor = str(stored.state.get("cursor", ""))
         self._heard: list[JournalBatch] = []
+        self._notes = Notes(stored.state)
+        self._inventory = inventory_of(stored.state)
+        if self._inventory:
+            ports.gpus.expect(self._inventory)
+        self._released: Optional[Instant] = released_until(stored.state)
+        if self._released is not None:
+            left = self._released.since(ports.clock.now())
+            if left is not None and left > 0:
+                ports.gpus.release(left)
         self._spare_until = 0.0
         ports.desk.restore(stored.spool)
         self.seen = Seen(ports.clock.now(), GpuReport(DriverState.STARTING), policy=self._policy, intents=self._intents)
@@ -108,6 +118,7 @@ class Cycle:
         ports = self.ports
         report = ports.gpus.sample(self._processes_wanted(), ports.clock.monotonic() < self._spare_until, SAMPLE_S)
         self.ring.add(report)
+        self._take_inventory(report)
         now = ports.clock.now()
         self.listen()
         batches, self._heard = self._heard, []
@@ -149,7 +160,42 @@ class Cycle:
         """Go on with other settings; the next step closes what only the old ones wanted."""
         self.settings = settings
 
+    def release(self, seconds: float) -> float:
+        """Let go of the GPUs for so long, also over a restart (S14). When it ends, in UTC seconds."""
+        now = self.ports.clock.now()
+        self._released = replace(now, boottime_s=now.boottime_s + seconds, utc_s=now.utc_s + seconds)
+        self.ports.gpus.release(seconds)
+        return self._released.utc_s
+
+    def resume(self) -> None:
+        """The end of a release, before its time."""
+        self._released = None
+        self.ports.gpus.resume()
+
+    def settle_inventory(self, what: str, uuid: str) -> str:
+        """accept a GPU that is new, forget one that is gone; why not, "" when done."""
+        if what == "accept":
+            found = next((sample for sample in self.seen.report.samples if sample.uuid == uuid), None)
+            if found is None:
+                return f"the driver lists no GPU {uuid}"
+            self._inventory = (*(each for each in self._inventory if each.uuid != uuid), identity_of(found))
+        elif what == "forget":
+            if not any(each.uuid == uuid for each in self._inventory):
+                return f"GPU {uuid} is not in the inventory"
+            self._inventory = tuple(each for each in self._inventory if each.uuid != uuid)
+            self._policy = forget_gpu(self._policy, uuid, self.ports.clock.now())
+        else:
+            return f"expected accept or forget, not {what[:40]!r}"
+        self.ports.gpus.expect(self._inventory)
+        return ""
+
     # Its parts
+
+    def _take_inventory(self, report: GpuReport) -> None:
+        """The GPUs of the first good look belong into this host; later ones are new until somebody accepts them."""
+        if not self._inventory and report.state is DriverState.OK and report.samples:
+            self._inventory = tuple(identity_of(sample) for sample in report.samples if not sample.lost)
+            self.ports.gpus.expect(self._inventory)
 
     def _processes_wanted(self) -> bool:
         return bool(self._policy.alerts) or self.seen.cycles % PROCESSES_EVERY == 0 or self.seen.cycles < 2
@@ -195,6 +241,7 @@ class Cycle:
         writes += differences("intents", {each.id: each for each in self._intents}, {each.id: each for each in intents})
         writes += self.ports.desk.writes()
         writes += self._retention(now)
+        writes += self._notes.differences({"inventory": encode(self._inventory), "released": encode(self._released)})
         cursor = next((batch.cursor for batch in reversed(batches) if batch.cursor), self._cursor)
         if cursor != self._cursor:
             writes.append(Write("state", "cursor", cursor))  # last: nothing read before it is lost
@@ -214,8 +261,10 @@ class Cycle:
 
     def _note(self, events: tuple[Event, ...]) -> None:
         self.events = (self.events + list(events))[-MOST_EVENTS:]
-        if any(event.fields.get("xid") in (119, 120) for event in events):
-            self._spare_until = self.ports.clock.monotonic() + SPARE_CHILD_S
+        for event in events:
+            if event.kind == "xid" and event.fields.get("xid") in (119, 120) and event.at.boot_id == event.seen.boot_id:
+                self._spare_until = self.ports.clock.monotonic() + SPARE_CHILD_S
+                self.ports.gpus.pause(f"after an Xid {event.fields['xid']}")
 
     def _view(
         self,

@@ -20,6 +20,7 @@ from gpuwatch.model.instant import Instant
 from gpuwatch.model.settings import Settings
 from gpuwatch.system.protocols import Log, Task, Worker
 
+MOST_RELEASE_S = 7 * 86400.0
 HOUSEKEEPING_CYCLES = 300  # evidence is counted and pruned this often, and after each bundle
 ERROR, WARNING, NOTICE = 3, 4, 5
 
@@ -75,10 +76,37 @@ class Turn:
     def _answer_requests(self) -> None:
         while self.requests:
             request = self.requests.popleft()
-            bundle_id = self.scene.bundles.new_id(self.cycle.ports.clock.now(), "by-hand", "host")
-            task = self.scribe.submit(self.scene.by_hand(bundle_id, str(request.arguments.get("reason", ""))))
-            self.scribe.wait(task, 2.0)
-            self._snapshots.append((request, bundle_id, task))
+            if request.what == "snapshot":
+                self._begin_snapshot(request)
+            else:
+                request.finish(self._do(request))
+        self._end_snapshots()
+
+    def _do(self, request: Request) -> Mapping[str, Any]:
+        if request.what == "release":
+            seconds = request.arguments.get("for_s")
+            if not isinstance(seconds, (int, float)) or not 0 < seconds <= MOST_RELEASE_S:
+                return {"error": "for_s: expected seconds, at most 7 days"}
+            until = self.cycle.release(float(seconds))
+            self.log.write(NOTICE, f"GPUs released for {seconds:.0f} s, as asked; heat is not watched meanwhile")
+            return {"until_utc_s": until}
+        if request.what == "resume":
+            self.cycle.resume()
+            self.log.write(NOTICE, "GPUs are watched again, as asked")
+            return {"done": True}
+        what, uuid = str(request.arguments.get("what")), str(request.arguments.get("uuid"))
+        problem = self.cycle.settle_inventory(what, uuid)
+        if not problem:
+            self.log.write(NOTICE, f"gpu {what} {uuid}", {"GPU_UUID": uuid})
+        return {"error": problem} if problem else {"done": True}
+
+    def _begin_snapshot(self, request: Request) -> None:
+        bundle_id = self.scene.bundles.new_id(self.cycle.ports.clock.now(), "by-hand", "host")
+        task = self.scribe.submit(self.scene.by_hand(bundle_id, str(request.arguments.get("reason", ""))))
+        self.scribe.wait(task, 2.0)
+        self._snapshots.append((request, bundle_id, task))
+
+    def _end_snapshots(self) -> None:
         waiting = []
         for request, bundle_id, task in self._snapshots:
             if not task.done():

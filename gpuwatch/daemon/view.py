@@ -64,6 +64,7 @@ def view(seen: Seen, settings: Settings, process: Process, bundles: int, bundle_
             "version": report.driver_version,
             "sampled_utc_s": None if report.taken is None else report.taken.utc_s,
             "stuck_pids": list(report.stuck_pids),
+            "resumes_utc_s": None if report.resumes is None else report.resumes.utc_s,
         },
         "gpus": [_gpu(sample, seen, settings) for sample in report.samples],
         "incidents": [_incident(incident) for incident in seen.policy.incidents.values()],
@@ -158,7 +159,20 @@ def _gpu(sample: GpuSample, seen: Seen, settings: Settings) -> dict[str, Any]:
         "pci": sample.pci,
         "lost": sample.lost,
         "stale": age is None or age > STALE_S,
-        "readings": {name: _reading(sample, name) for name in METRICS},
+        "new": sample.uuid in seen.report.new,
+        "missing": sample.uuid in seen.report.missing,
+        "unified_memory": sample.unified_memory,
+        "instances": [
+            {
+                "uuid": each.uuid,
+                "gpu_instance": each.gpu_instance,
+                "compute_instance": each.compute_instance,
+                "name": each.name,
+            }
+            for each in sample.instances
+        ],
+        "capabilities": seen.report.capabilities.get(sample.uuid, {}),
+        "readings": {name: _reading(sample, name) for name in (*METRICS, *_others(sample))},
         "incidents": incidents,
         "stopping": stopped,
         "processes": None if attribution is None else _owners(attribution, settings),
@@ -166,8 +180,13 @@ def _gpu(sample: GpuSample, seen: Seen, settings: Settings) -> dict[str, Any]:
     }
 
 
+def _others(sample: GpuSample) -> list[str]:
+    """What else this card tells."""
+    return sorted({*sample.readings, *sample.slow} - set(METRICS))
+
+
 def _reading(sample: GpuSample, name: str) -> dict[str, Any]:
-    reading = sample.readings.get(name)
+    reading = sample.reading(name)
     if reading is None:
         return {"value": None, "problem": "not read"}
     return {"value": reading.value, "problem": reading.problem}

@@ -6,6 +6,7 @@ FIRED = "fired"
 CLEARED = "cleared"
 REBOOTED = "rebooted"  # what an event said of an earlier boot no longer holds
 RULE_CHANGED = "rule_changed"  # the configuration no longer has this rule as it was
+FORGOTTEN = "forgotten"  # somebody took the card out and said so
 HISTORY = "history"  # an event of an earlier boot: kept, not judged
 OLD_EVENT = "old_event"  # more than a minute old when read: told, never acted on (S9)
 NO_READING = "no_reading"  # missing, stale, failed or implausible: neither fires nor clears (S3)

@@ -41,6 +41,20 @@ def step(state: PolicyState, inputs: Inputs, settings: Settings) -> Outcome:
     return _Step(state, inputs, settings).run()
 
 
+def forget_gpu(state: PolicyState, uuid: str, now: Instant) -> PolicyState:
+    """The state without a card that was taken out on purpose: what it was accused of ends."""
+    open_incidents = dict(state.incidents)
+    kept = {}
+    for key, alert in state.alerts.items():
+        if alert.subject != Subject("gpu", uuid):
+            kept[key] = alert
+        elif str(alert.incident) in open_incidents:
+            incident = open_incidents[str(alert.incident)]
+            open_incidents[str(alert.incident)] = incidents.leave(incident, alert.rule, now, reason.FORGOTTEN)
+    gpus = {known: gpu for known, gpu in state.gpus.items() if known != uuid}
+    return replace(state, alerts=kept, incidents=open_incidents, gpus=gpus)
+
+
 class _Step:
     """The working copy of one step; nothing of it outlives run()."""
 
@@ -65,7 +79,8 @@ class _Step:
     def run(self) -> Outcome:
         """In the order of the module's picture: conditions, then wishes, then what people are told."""
         for sample in self.samples:
-            if sample.uuid and (not sample.lost or sample.uuid not in self.gpus):
+            nameless = not sample.uuid or sample.uuid.startswith("unidentified-")  # lost before it told its UUID
+            if not nameless and (not sample.lost or sample.uuid not in self.gpus):
                 self.gpus[sample.uuid] = KnownGpu(sample.index, sample.name, sample.pci)
         self._name_what_had_an_address()
         self._end_what_no_longer_stands()

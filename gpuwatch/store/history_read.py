@@ -87,7 +87,7 @@ class HistoryReader:
             found = tuple(gpu for gpu in known if gpu.pci == pci or gpu.uuid.lower().startswith(begins))
         if len(found) == 1:
             return found[0]
-        listed = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in known) or "none"
+        listed = ", ".join(f"{gpu.index} ({gpu.uuid[:12]})" for gpu in known) or "none"
         raise StoreError(f"{text[:60]!r} is {'more than one' if found else 'no'} GPU of this history; known: {listed}")
 
     def span(self) -> Optional[tuple[float, float]]:

@@ -18,7 +18,7 @@ mode: enforce
 workloads: [{name: training, units: ["burner@*.service"]}]
 budget: {destructive: 100, within: 10m}
 rules:
-  - {name: bench-xid, event: {kind: xid, xid: 94}, severity: critical, ladder: [{do: [stop]}]}
+  - {name: bench-xid, event: {kind: xid, codes: [94]}, severity: critical, ladder: [{do: [stop]}]}
 """
 LINE = "NVRM: Xid (PCI:0000:48:00): 94, pid=7, name=python3, Contained: SM (0x1)"
 
@@ -36,6 +36,7 @@ def run() -> Sequence[Row]:
 
 def by_hand(host: GpuHost) -> float:
     """From the command's start."""
+    host.container.run("systemctl", "reset-failed", check=False)  # systemd counts starts
     host.burn(UNIT)
     group = cgroup(host, UNIT)
     began = time.monotonic()

@@ -158,7 +158,7 @@ def test_several_lines_in_one_entry_give_one_object(feed: Any) -> None:  # K1
 
 def test_time_is_told(feed: Any) -> None:
     (row,) = feed(json.dumps({**KERNEL, "MESSAGE": XID, "__REALTIME_TIMESTAMP": "1796047740334536"}).encode())
-    assert row["time"] == "2026-11-30T13:29:00.334536Z"
+    assert row["time"] == "2026-11-30T14:09:00.334536Z"
 
 
 def test_a_line_joined_over_entries_is_told_where_it_ends(feed: Any) -> None:

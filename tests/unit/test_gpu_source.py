@@ -75,6 +75,20 @@ def test_the_same_reading_twice_confirms_nothing(bench: Bench) -> None:
     assert bench.see(seen, at(101)).confirmed == ()
 
 
+def test_a_slow_gpu_s_list_that_comes_twice_confirms_nothing(bench: Bench) -> None:
+    """Its sample is older than the report, and may be in two reports."""
+    for second in (101, 102):
+        (sample,) = report(100, [compute(100)]).samples
+        seen = GpuReport(DriverState.OK, taken=at(second), samples=(replace(sample, taken=at(100)),))
+        attribution = bench.see(seen)
+        assert (attribution.taken, attribution.confirmed) == (at(100), ())
+
+
+def test_a_process_on_a_mig_instance_says_which(bench: Bench) -> None:
+    (owner,) = bench.see(report(100, [GpuProcess(100, "compute", GIB, 8)])).owners
+    assert owner.instance == 8
+
+
 def test_between_readings_the_last_word_stands_with_its_age(bench: Bench) -> None:
     bench.see(report(100, [compute(100)]))
     bench.see(report(105, [compute(100)]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from gpuwatch.model.reading import UNSUPPORTED, value
 from gpuwatch.system import timesync
 from gpuwatch.system.host import RealHost
-from gpuwatch.system.kernel_files import KeptFile, number_after, pressure
+from gpuwatch.system.kernel_files import KeptFile, number_after, pressure, unreadable
 from tests.fakes.host_tree import HostTree
 
 KIB = 1024
@@ -116,6 +117,16 @@ def test_number_after(content: bytes, name: bytes, number: object) -> None:
 def test_no_pressure(content: bytes) -> None:
     with pytest.raises(ValueError, match=r"pressure|float"):
         pressure(content)
+
+
+@pytest.mark.parametrize(
+    "number, unsupported",
+    [(errno.ENOENT, True), (errno.EOPNOTSUPP, True), (errno.ENODEV, True), (errno.EACCES, False), (errno.EIO, False)],
+)
+def test_what_a_kernel_does_not_have_is_unsupported(number: int, unsupported: bool) -> None:
+    """With psi=0 the files of PSI are there and can't be opened."""
+    reading = unreadable("/proc/pressure/cpu", OSError(number, "why"))
+    assert reading.unsupported is unsupported
 
 
 def test_a_kept_file_opens_again_after_an_error(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from gpuwatch.model.metric import METRICS
 from gpuwatch.model.reading import Reading, value
 from gpuwatch.simulation.host_readings import SimulatedHostFiles
 from gpuwatch.sources.host import HostSource
-from gpuwatch.sources.rounds import PATIENCE_S
+from gpuwatch.sources.rounds import MOST_LEFT, PATIENCE_S
 from gpuwatch.system.protocols import StuckLook, Worker
 from gpuwatch.system.worker import InlineWorker, ThreadWorker
 from tests.fakes.clock import FakeClock
@@ -260,6 +260,27 @@ def test_a_chip_that_is_gone() -> None:
     assert len(bench.observe().sensors) == 2
     del bench.host.chip_sensors["nvme@nvme0"]
     assert [each.chip for each in bench.observe(after_s=10.0).sensors] == ["coretemp"]
+
+
+def test_so_many_hang_that_nothing_is_asked_any_more(bench: Bench) -> None:
+    """What was known grows old, and is not told as if it were new (S3)."""
+    wait_for(lambda: bench.observe().sensors and len(one(bench.observe(), "/").paths) == 4)
+    paths = [f"/nfs{number}" for number in range(MOST_LEFT)]
+    for number, path in enumerate(paths):
+        bench.host.put_disk(FileSystem(path, "nfs4", f"store:{path}", f"0:{60 + number}"), size=GIB, free=GIB)
+        bench.host.hang(path)
+    bench.source.watch(paths)
+    bench.clock.advance(15.0)
+    for path in paths:
+        bench.observe_until_asked(path)
+        report = bench.observe(after_s=PATIENCE_S + 0.1)
+    assert "asked no more" in report.problems["host"]
+    assert one(report, "/").readings["host.disk_free_ratio"] == value(0.5)
+    report = bench.observe(after_s=46.0)
+    assert one(report, "/").readings["host.disk_free_ratio"].failed
+    (package,) = report.sensors
+    assert package.readings["host.sensor_temperature"].failed
+    assert report.readings["host.memory_available_ratio"].value
 
 
 HANGS = StuckThread(700, 702, 7000, "python3", 0, "root", "/system.slice/a.service", "nvidia_ioctl", (), True)

@@ -61,6 +61,14 @@ def test_a_file_system_is_named_by_the_place_where_all_of_it_is(path: str, name:
     assert table.named(mount).point == name
 
 
+def test_a_hidden_place_is_no_name() -> None:
+    """/data of 259:2 lies below a later mount: what people see of that file system is the bind mount."""
+    table = parse_mountinfo(HOST + b"50 22 259:2 /set1 /mnt/set1 rw - ext4 /dev/nvme1n1 rw\n")
+    mount = table.at("/mnt/set1/x")
+    assert mount is not None
+    assert table.named(mount).point == "/mnt/set1"
+
+
 def test_only_a_part_may_be_visible() -> None:
     table = parse_mountinfo(b"22 1 254:0 /containers/a / rw - ext4 /dev/vda rw\n")
     mount = table.at("/x")

@@ -279,6 +279,16 @@ def test_a_slow_gpu_keeps_the_others_fresh_and_its_own_readings_have_their_age(b
     assert 0 < max(ages) <= 2
 
 
+def test_readings_from_before_a_long_break_are_not_shown_for_a_gpu_that_is_slow(bench: Bench) -> None:
+    bench.after(0)
+    bench.child.answers = False
+    bench.after(30)
+    bench.child.answer(unanswered=[1])
+    report = bench.after(0)
+    assert report.samples[0].readings["gpu.temperature"].value == 40
+    assert report.samples[1].readings["gpu.temperature"].failed
+
+
 def test_gpus_that_all_hang_are_a_silent_driver(bench: Bench) -> None:
     good = bench.after(0)
     bench.child.answers = False
@@ -403,6 +413,15 @@ class TestAtRest:
         assert len(bench.children) == 1
         bench.cycles(3)
         assert bench.children[1].asked[0]["op"] == "probe"
+
+    def test_a_child_that_dies_of_the_probe_is_not_followed_by_another_at_once(self, bench: Bench) -> None:
+        bench.after(0)
+        bench.client.pause("after an Xid 119")
+        bench.child.broken = "ended"
+        bench.dies_at_once = True
+        report = bench.cycles(125)
+        assert report.state is DriverState.PAUSED
+        assert len(bench.children) == 1 + 4
 
     def test_s14_a_released_driver_has_no_child_until_the_time_is_over(self, bench: Bench) -> None:
         bench.after(0)

@@ -114,6 +114,30 @@ def test_no_rule_can_name_what_anybody_can_write_and_find_a_victim_by_it() -> No
         assert not (judge.is_user_kind(name) and kind.of_gpu)
 
 
+@pytest.mark.parametrize(
+    "facts, severity",
+    [
+        ({"kind": "pcie_aer", "severity": "corrected"}, "info"),
+        ({"kind": "pcie_aer", "severity": "nonfatal"}, "warning"),
+        ({"kind": "pcie_aer", "severity": "fatal"}, "critical"),
+        ({"kind": "pcie_aer", "severity": None}, "warning"),
+        ({"kind": "edac", "severity": "corrected"}, "info"),
+        ({"kind": "mce", "fatal": True}, "critical"),
+        ({"kind": "mce", "fatal": False}, "warning"),
+        ({"kind": "cpu_thermal", "cleared": False}, "warning"),
+        ({"kind": "cpu_thermal", "cleared": True}, "info"),
+        ({"kind": "nfs_stall", "cleared": True}, "info"),
+        ({"kind": "fabric_error", "fatal": True}, "critical"),
+        ({"kind": "unit_failed", "result": "oom-kill"}, "warning"),
+        ({"kind": "unit_failed", "result": "exit-code"}, "info"),
+        ({"kind": "log_match", "alert_severity": "critical"}, "critical"),
+        ({"kind": "of a later version"}, "warning"),
+    ],
+)
+def test_the_line_says_how_grave_it_is(facts: dict[str, Any], severity: str) -> None:
+    assert judge.judge(facts)[1].value == severity
+
+
 # Dispatch ---------------------------------------------------------------------------------------------
 
 

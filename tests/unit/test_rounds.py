@@ -92,7 +92,9 @@ def test_nothing_is_asked_twice_at_once(bench: Bench) -> None:
     bench.rounds.collect()
     bench.doors["a"].set()
     bench.collect_until("a")
-    assert bench.asked == ["a"]
+    bench.ask("z")
+    bench.collect_until("z")
+    assert bench.asked == ["a", "z"]
 
 
 def test_what_is_under_way_is_waited_for(bench: Bench) -> None:
@@ -123,7 +125,10 @@ def test_one_that_hangs_does_not_keep_the_others(bench: Bench) -> None:
 
 def test_what_came_back_is_asked_again_and_its_thread_is_used_again(bench: Bench) -> None:
     bench.ask("nfs", hangs=True)
+    bench.ask("after")
     bench.hang("nfs")
+    bench.collect_until("after")
+    bench.answers.clear()
     bench.doors["nfs"].set()
 
     def back() -> bool:
@@ -138,7 +143,8 @@ def test_what_came_back_is_asked_again_and_its_thread_is_used_again(bench: Bench
         bench.answers.clear()
         bench.collect_until("nfs", "other")
         assert bench.asked.count("nfs") == 2 + number
-    assert bench.workers == 1
+    assert bench.asked.count("after") == 1, "the late thread does not go on with what others have done"
+    assert bench.workers == 2
 
 
 def test_threads_are_bounded(bench: Bench) -> None:
@@ -166,6 +172,15 @@ def test_a_pass_may_wait(bench: Bench) -> None:
         bench.ask(name)
     bench.rounds.collect(wait_s=10.0)
     assert set(bench.answers) == {"a", "b"}
+
+
+def test_an_answer_is_as_old_as_its_question() -> None:
+    clock = FakeClock()
+    rounds = Rounds(InlineWorker, clock)
+    began, found = clock.now(), []
+    rounds.ask("slow", lambda: clock.advance(2.0), lambda nothing, taken: found.append(taken))
+    rounds.collect()
+    assert found == [began]
 
 
 def test_an_answer_may_raise_another_question() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from gpuwatch.catalog import judge, nvlink5, sxid, xid
 from gpuwatch.catalog.explain import explain_line, explain_sxid, explain_text, explain_xid
+from gpuwatch.model.event import Scalar
 from gpuwatch.model.rule import Severity
 
 LANGUAGES = ("en", "zh")
@@ -101,12 +102,12 @@ def test_an_advice_to_reset_says_how_to_let_go_of_the_card(number: int) -> None:
 
 
 def test_every_advice_to_reset_says_so() -> None:  # S14
-    facts = [{"kind": "xid", "xid": number} for number in xid.numbers()]
+    facts: list[dict[str, Scalar]] = [{"kind": "xid", "xid": number} for number in xid.numbers()]
     facts += [{"kind": "xid", "xid": 154, "recovery_to": number} for number in range(8)]
     facts += [{"kind": "sxid", "sxid": 20034, "fatal": True}]
     for one in facts:
         step = judge.next_step(one, "en")
-        assert "reset it" not in step and "reset the" not in step or "--release-gpu" in step, (one, step)
+        assert ("reset it" not in step and "reset the" not in step) or "--release-gpu" in step, (one, step)
 
 
 @pytest.mark.parametrize("code", ["79", "Xid 79", "xid:79", "XID #79", " 79 "])
@@ -146,8 +147,8 @@ def test_the_sxid_table() -> None:
         (28002, True, "unknown", Severity.CRITICAL),
     ],
 )
-def test_the_gravity_of_an_sxid(number: int, fatal: object, klass: str, severity: Severity) -> None:
-    assert judge.judge({"kind": "sxid", "sxid": number, "fatal": fatal}) == (klass, severity)  # type: ignore[dict-item]
+def test_the_gravity_of_an_sxid(number: int, fatal: Scalar, klass: str, severity: Severity) -> None:
+    assert judge.judge({"kind": "sxid", "sxid": number, "fatal": fatal}) == (klass, severity)
 
 
 def test_explain_an_sxid() -> None:
@@ -175,6 +176,7 @@ def test_explain_an_sxid() -> None:
         (150, "MSE_WATCHDOG", 0x0, 0x0, "Fatal", "RESET_GPU", "CONTACT_SUPPORT"),
         # several bits: the gravest counts
         (145, "RLW_REMAP", 0x00000082, 0x140, "Fatal", "RESET_GPU", "CONTACT_SUPPORT"),
+        (145, "RLW_REMAP", 0x00000082, 0x41, "Fatal", "RESET_GPU", "CONTACT_SUPPORT"),
         # a unit's name that the table does not have: the registers alone
         (147, "TREX_NEW", 0x00000184, 0x1, "Non-fatal", "IGNORE", "CONTACT_SUPPORT"),
     ],
