@@ -71,6 +71,10 @@ def _number_words(metric: Metric) -> str:
         "ratio": "a ratio",
         "0/1": "a number between no and yes",
         "bytes": "a size such as 60GiB",
+        "": "a number",
+        "J": "a number of joules",
+        "lanes": "a number of lanes",
+        "rpm": "a number of revolutions per minute",
     }
     if metric.unit == "s":
         return "a duration such as 30s"

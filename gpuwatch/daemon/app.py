@@ -27,11 +27,15 @@ from gpuwatch.evidence.bundle import Bundles
 from gpuwatch.model.errors import ConfigError, EvidenceError, GpuwatchError, SourceError, StoreError
 from gpuwatch.model.settings import KeySource, Settings
 from gpuwatch.simulation.host import SimulatedHost
+from gpuwatch.simulation.host_readings import SimulatedHostFiles, SimulatedUnitFiles
+from gpuwatch.sources.host import HostSource
+from gpuwatch.sources.workloads import WorkloadSource
 from gpuwatch.store.memory import Snapshot, from_documents
 from gpuwatch.store.writer import Writer
 from gpuwatch.system.clock import SystemClock, local_zone
 from gpuwatch.system.control_socket import ControlServer
 from gpuwatch.system.files import RealFiles
+from gpuwatch.system.host import RealHost
 from gpuwatch.system.host_facts import read_host_facts
 from gpuwatch.system.journal import SystemJournal
 from gpuwatch.system.kmsg import KmsgDoorbell
@@ -46,15 +50,19 @@ from gpuwatch.system.protocols import (
     Doorbell,
     DurableFiles,
     GpuDriver,
+    HostFiles,
     Journal,
     Log,
     Processes,
     Systemd,
+    UnitFiles,
     Worker,
 )
 from gpuwatch.system.secrets import read_key
 from gpuwatch.system.systemctl import SystemctlFallback
 from gpuwatch.system.systemd import FailoverSystemd, SystemdBus
+from gpuwatch.system.unit_facts import find_cgroup_root
+from gpuwatch.system.unit_files import CgroupFiles
 from gpuwatch.system.worker import InlineWorker, ThreadWorker
 
 ONCE_PERIOD_S = 60.0
@@ -88,8 +96,11 @@ class World:
     hands: Worker
     scribe: Worker
     clerk: Worker
+    host_files: HostFiles
+    unit_files: UnitFiles
     host: str
     simulated: bool = False
+    host_wait_s: float = 0.0  # how long a cycle waits for slow figures of the host
     own_units: tuple[str, ...] = ()
 
 
@@ -107,6 +118,7 @@ class Assembly:
         """In the order in which things are needed: messages first, the disk last."""
         self.world.courier.close(0.5)
         self.journal.close()
+        self.cycle.ports.host.close()
         self.world.gpus.close(1.0)
         self.writer.close()
         self.world.systemd.close()
@@ -132,10 +144,28 @@ def assemble(world: World, options: Options, settings: Settings, period_s: float
     )
     desk = Desk(world.courier, zone, _read_key, world.simulated)
     journal = world.open_journal(str(stored.state.get("cursor", "")))
-    ports = Ports(world.clock, world.gpus, journal, world.processes, writer, executor, world.courier, desk, world.log)
-    cycle = Cycle(ports, settings, stored, settings.host or world.host, period_s)
+    watched = (options.state_dir, os.path.join(options.state_dir, "evidence"))
+    ports = Ports(
+        clock=world.clock,
+        gpus=world.gpus,
+        journal=journal,
+        processes=world.processes,
+        writer=writer,
+        executor=executor,
+        courier=world.courier,
+        desk=desk,
+        log=world.log,
+        host=HostSource(world.host_files, world.clock, tuple(map(os.path.abspath, watched)), _rounds_worker),
+        units=WorkloadSource(world.unit_files),
+    )
+    cycle = Cycle(ports, settings, stored, settings.host or world.host, period_s, world.host_wait_s)
     scene.attach(cycle)
     return Assembly(cycle, scene, writer, journal, world)
+
+
+def _rounds_worker() -> Worker:
+    """For questions to file systems and sensors, which may hang in every mode of running."""
+    return ThreadWorker("rounds")
 
 
 def _clean_evidence(bundles: Bundles, world: World) -> None:
@@ -207,6 +237,9 @@ def real_world(options: Options, log: Log, wake: Callable[[], None], inline: boo
         hands=worker("hands"),
         scribe=worker("scribe", wake),
         clerk=worker("clerk"),
+        host_files=RealHost(),
+        unit_files=CgroupFiles(find_cgroup_root()),
+        host_wait_s=5.0 if inline else 0.0,
         host=os.uname().nodename,
         own_units=(own,) if own else (),
     )
@@ -402,6 +435,8 @@ def simulated_world(host: SimulatedHost, log: Log, wake: Callable[[], None]) -> 
         hands=ThreadWorker("hands"),
         scribe=ThreadWorker("scribe", wake),
         clerk=ThreadWorker("clerk"),
+        host_files=SimulatedHostFiles(),
+        unit_files=SimulatedUnitFiles(),
         host=host.name,
         simulated=True,
     )

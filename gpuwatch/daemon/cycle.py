@@ -10,7 +10,6 @@ decision nor its consequences, and reads the same journal entries again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Optional
 
@@ -22,16 +21,20 @@ from gpuwatch.daemon.notes import Notes, identity_of, inventory_of, released_unt
 from gpuwatch.model.codec import decode, encode
 from gpuwatch.model.event import Event
 from gpuwatch.model.gpu import Attribution, DriverState, GpuReport
+from gpuwatch.model.host import HostReport, WorkloadReport
 from gpuwatch.model.incident import Incident
 from gpuwatch.model.instant import Instant
 from gpuwatch.model.intent import Intent
-from gpuwatch.model.reading import Reading, value
+from gpuwatch.model.reading import value
 from gpuwatch.model.settings import Settings
 from gpuwatch.policy.state import Inputs, Outcome, PolicyState
 from gpuwatch.policy.step import forget_gpu, step
+from gpuwatch.policy.victims import workload_of
 from gpuwatch.sources.gpu import GpuSource
+from gpuwatch.sources.host import HostSource
 from gpuwatch.sources.journal import JournalSource
 from gpuwatch.sources.ring import Ring
+from gpuwatch.sources.workloads import WorkloadSource
 from gpuwatch.store.database import Write
 from gpuwatch.store.memory import Snapshot, differences, put, remove
 from gpuwatch.store.writer import Committed, Writer
@@ -60,7 +63,8 @@ class Ports:
     courier: Courier
     desk: Desk
     log: Log
-    host_readings: Mapping[str, Reading] = field(default_factory=dict)
+    host: HostSource
+    units: WorkloadSource
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,8 @@ class Seen:
     now: Instant
     report: GpuReport
     attributions: tuple[Attribution, ...] = ()
+    host: Optional[HostReport] = None
+    units: Optional[WorkloadReport] = None
     policy: PolicyState = field(default_factory=PolicyState)
     intents: tuple[Intent, ...] = ()
     committed: Committed = field(default_factory=lambda: Committed(durable=True))
@@ -83,9 +89,17 @@ class Seen:
 class Cycle:
     """The flow above over injected ports. Not thread-safe; `seen` may be read from anywhere."""
 
-    def __init__(self, ports: Ports, settings: Settings, stored: Snapshot, host_name: str, period_s: float) -> None:
+    def __init__(
+        self,
+        ports: Ports,
+        settings: Settings,
+        stored: Snapshot,
+        host_name: str,
+        period_s: float,
+        host_wait_s: float = 0.0,
+    ) -> None:
         self.ports, self.settings = ports, settings
-        self._host_name, self._period_s = host_name, period_s
+        self._host_name, self._period_s, self._host_wait_s = host_name, period_s, host_wait_s
         self._gpu_source = GpuSource(ports.processes)
         self._journal_source = JournalSource()
         self.ring = Ring(settings.interval_s)
@@ -125,7 +139,9 @@ class Cycle:
         events = tuple(event for batch in batches for event in self._journal_source.events(batch, now))
         self._note(events)
         attributions = self._gpu_source.observe(report, now)
-        outcome = self._judge(now, report, attributions, events)
+        host = ports.host.observe(now, self._host_wait_s, report.stuck_since is not None, _pids(attributions))
+        units = ports.units.observe(self._workload_units(attributions), now)
+        outcome = self._judge(now, report, attributions, events, host, units)
         planned = ports.executor.plan(outcome.wishes, self._intents, now)
         intents, effects = ports.executor.advance((*self._intents, *planned), outcome.wishes, self.settings, now)
         ports.desk.collect(now)
@@ -142,7 +158,7 @@ class Cycle:
         log_intents(ports.log, self._intents, intents)
         self._policy = outcome.state
         self._intents = ports.executor.retained(intents, frozenset(map(_number, outcome.state.incidents.values())), now)
-        self.seen = self._view(now, report, attributions, committed, batches)
+        self.seen = self._view(now, report, attributions, host, units, committed, batches)
         if committed.durable:
             ports.executor.carry_out(effects)
             ports.desk.hand_over(due, self.settings, now)
@@ -201,10 +217,16 @@ class Cycle:
         return bool(self._policy.alerts) or self.seen.cycles % PROCESSES_EVERY == 0 or self.seen.cycles < 2
 
     def _judge(
-        self, now: Instant, report: GpuReport, attributions: tuple[Attribution, ...], events: tuple[Event, ...]
+        self,
+        now: Instant,
+        report: GpuReport,
+        attributions: tuple[Attribution, ...],
+        events: tuple[Event, ...],
+        host: HostReport,
+        units: WorkloadReport,
     ) -> Outcome:
-        host = {
-            **self.ports.host_readings,
+        readings = {
+            **host.readings,
             "host.driver_silent": value(_silent_s(report, now)),
             "host.driver_mismatch": value(1.0 if report.state is DriverState.MISMATCH else 0.0),
             "host.store_failing": value(self.ports.writer.failing_s()),
@@ -216,8 +238,10 @@ class Cycle:
             attributions=attributions,
             events=events,
             intents=self._intents,
-            host=host,
+            host=readings,
+            subjects=(*host.subjects(), *units.subjects()),
             problems=problems,
+            stuck_pids=tuple(sorted({*report.stuck_pids, *(thread.pid for thread in host.stuck)})),
             period_s=self._period_s,
             host_name=self._host_name,
         )
@@ -250,6 +274,15 @@ class Cycle:
             return Committed(durable=True)
         return self.ports.writer.commit(writes)
 
+    def _workload_units(self, attributions: tuple[Attribution, ...]) -> dict[str, str]:
+        """The units of workloads that are on a GPU, with their control groups."""
+        units = {}
+        for attribution in attributions:
+            for owner in attribution.owners:
+                if owner.kind == "unit" and owner.unit and workload_of(owner.unit, self.settings) is not None:
+                    units[owner.unit] = owner.cgroup[: owner.cgroup.find(owner.unit) + len(owner.unit)]
+        return units
+
     def _retention(self, now: Instant) -> list[Write]:
         """Old closed incidents with their intents, and messages delivered long ago."""
         closed = [number for number, incident in self._incidents.items() if incident.closed is not None]
@@ -271,6 +304,8 @@ class Cycle:
         now: Instant,
         report: GpuReport,
         attributions: tuple[Attribution, ...],
+        host: HostReport,
+        units: WorkloadReport,
         committed: Committed,
         batches: list[JournalBatch],
     ) -> Seen:
@@ -279,6 +314,8 @@ class Cycle:
             now=now,
             report=report,
             attributions=attributions,
+            host=host,
+            units=units,
             policy=self._policy,
             intents=self._intents,
             committed=committed,
@@ -300,6 +337,10 @@ def _restore_policy(stored: Snapshot) -> PolicyState:
     open_ones = {key: incident for key, incident in stored.incidents.items() if incident.closed is None}
     newest = max((incident.number for incident in stored.incidents.values()), default=0)
     return replace(policy, incidents=open_ones, next_incident=max(policy.next_incident, newest + 1))
+
+
+def _pids(attributions: tuple[Attribution, ...]) -> tuple[int, ...]:
+    return tuple(sorted({owner.pid for attribution in attributions for owner in attribution.owners}))
 
 
 def _running_number(intent: Intent) -> int:

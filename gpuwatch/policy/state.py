@@ -80,6 +80,7 @@ class Inputs:
     host: Mapping[str, Reading] = field(default_factory=dict)
     subjects: tuple[SubjectReadings, ...] = ()  # file systems, sensors, units
     problems: Mapping[str, str] = field(default_factory=dict)  # what is wrong, in words, by host metric
+    stuck_pids: tuple[int, ...] = ()  # processes that hang in the driver
     period_s: float = 1.0
     host_name: str = "localhost"
 

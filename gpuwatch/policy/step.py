@@ -388,7 +388,7 @@ class _Step:
         if self.inputs.problems.get(rule.metric):
             facts["problem"] = self.inputs.problems[rule.metric]
         if rule.metric == "host.driver_silent":
-            facts["stuck_pids"] = " ".join(str(pid) for pid in self.inputs.report.stuck_pids) or None
+            facts["stuck_pids"] = " ".join(str(pid) for pid in self.inputs.stuck_pids) or None
         return facts
 
     def _decide(self, code: str, rule: str, subject: Subject, label: str, facts: Mapping[str, Scalar]) -> None:

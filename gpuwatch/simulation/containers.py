@@ -23,6 +23,7 @@ class SimulatedEngine:
         self._events: list[EngineEvent] = []
         self._there = True
         self._failure: Optional[EngineError] = None
+        self.version = {"docker": "28.5.1"}.get(kind, "5.4.2")
         self.asked: list[str] = []  # the calls that were made
 
     # protocols.ContainerEngine
@@ -34,7 +35,7 @@ class SimulatedEngine:
     def facts(self) -> EngineFacts:
         """See protocols.ContainerEngine."""
         self._answer("facts")
-        return EngineFacts(self._kind, {"docker": "28.5.1"}.get(self._kind, "5.4.2"))
+        return EngineFacts(self._kind, self.version)
 
     def containers(self) -> tuple[ListedContainer, ...]:
         """See protocols.ContainerEngine."""

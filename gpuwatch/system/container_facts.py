@@ -257,7 +257,7 @@ def load(data: bytes) -> Any:
 
 
 def _short(digits: str) -> int:
-    # Reading a number of a million digits takes minutes, in which nothing else runs.
+    # A Python before 3.9.14 takes minutes for a number of a million digits, in which nothing else runs.
     if len(digits) > 20:
         raise NonsenseError("a number is too long")
     return int(digits)

@@ -178,6 +178,25 @@ def test_megabytes_without_end_are_cut_off() -> None:
     assert peak < 32 * 1024**2
 
 
+def _continue_for_ever() -> Iterable[bytes]:
+    while True:
+        yield b"HTTP/1.1 100 Continue\r\n\r\n" * 100
+
+
+def test_promises_without_end_are_cut_off() -> None:
+    """http.client takes any number of interim answers."""
+    with docker(version=_continue_for_ever) as fake, pytest.raises(EngineError, match="more than") as error:
+        DockerApi(fake.path, timeout_s=30.0).facts()
+    assert error.value.state is EngineState.FAILED
+
+
+def test_events_that_break_off_between_two_lines_are_not_all() -> None:
+    said = http(lines(event("start", BEGAN_NS), event("die", BEGAN_NS + 1)))
+    cut = said.index(b"\n", said.index(b"\r\n\r\n") + 4) + 1
+    with docker(events=said[:cut]) as fake, pytest.raises(EngineError):
+        DockerApi(fake.path).events(BEGAN_NS, BEGAN_NS + 10)
+
+
 @pytest.mark.parametrize("how", ["at once", "after the head", "in the body", "dripping head", "dripping body"])
 def test_a_slow_one_is_left_in_time(how: str) -> None:
     with docker() as fake:

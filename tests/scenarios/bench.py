@@ -11,6 +11,7 @@ from gpuwatch.model.incident import Incident
 from gpuwatch.model.intent import Intent
 from gpuwatch.model.notification import SpoolEntry
 from gpuwatch.simulation.host import SERVING, TRAINING, SimulatedHost
+from gpuwatch.simulation.host_readings import SimulatedHostFiles, SimulatedUnitFiles
 from gpuwatch.store.database import read_documents
 from gpuwatch.store.memory import Snapshot, from_documents
 from gpuwatch.system.files import RealFiles
@@ -58,6 +59,7 @@ class Bench:
         self.host: SimulatedHost = edges.pop("host", None) or SimulatedHost(self.clock)
         self.courier = edges.pop("courier", None) or FakeCourier()
         self.log = FakeLog()
+        self.host_files = SimulatedHostFiles()
         self.edges = edges
         self.period_s = 1.0
         key = folder / "key"
@@ -93,6 +95,8 @@ class Bench:
             "hands": InlineWorker(),
             "scribe": InlineWorker(),
             "clerk": InlineWorker(),
+            "host_files": self.host_files,
+            "unit_files": SimulatedUnitFiles(),
             "host": self.host.name,
         }
         settings = load_settings(str(self.config)).settings
@@ -105,6 +109,7 @@ class Bench:
 
     def close(self) -> None:
         """Let go of the files; nothing is written."""
+        self.assembly.cycle.ports.host.close()
         self.assembly.writer.close()
 
     def reload(self) -> None:

@@ -71,7 +71,9 @@ def test_after_an_xid_119_the_driver_is_left_alone(bench: Bench, monkeypatch: py
     gpus: Any = bench.assembly.cycle.ports.gpus
     monkeypatch.setattr(gpus, "pause", paused.append, raising=False)
     pci = bench.host.cards.pci(2).rsplit(".", 1)[0]
-    bench.host.kernel.kernel(f"NVRM: Xid (PCI:{pci}): 119, pid=1154, name=x, Timeout after 45s of waiting for RPC response")
+    bench.host.kernel.kernel(
+        f"NVRM: Xid (PCI:{pci}): 119, pid=1154, name=x, Timeout after 45s of waiting for RPC response"
+    )
     bench.run(2)
     assert paused == ["after an Xid 119"]
 

@@ -90,6 +90,12 @@ def test_anything_for_events(parts: list[bytes]) -> None:
     assert found[-1].action == "start"
 
 
+def test_long_numbers_are_not_read() -> None:
+    with pytest.raises(NonsenseError):
+        container_facts.load(b"9" * 25)
+    assert container_facts.load(b'{"a": [9007199254740993, -1, 0.5]}') == {"a": [9007199254740993, -1, 0.5]}
+
+
 def test_an_event_keeps_no_command() -> None:
     (found,) = container_facts.events(lines(event("exec_create: sh -c 'echo geheim'", 10**9)))
     assert "geheim" not in str(vars(found))

@@ -26,7 +26,7 @@ def test_the_first_look_tells_what_there_is_and_nothing_that_was(bench: Bench) -
     trainer = bench.engine.run("trainer-1", pid=4711)
     old = bench.engine.run("old")
     bench.engine.end(old, 1)
-    report = bench.see()
+    report = bench.see(1.0)
     (engine,) = report.engines
     assert (engine.state, engine.kind, engine.version, engine.problem) == (EngineState.OK, "docker", "28.5.1", "")
     assert engine.taken == bench.clock.now()
@@ -82,6 +82,18 @@ def test_the_facts_of_a_container_stay_after_it_is_deleted(bench: Bench) -> None
     bench.start()
     assert bench.see().exits == report.exits
     assert bench.told() == []
+
+
+def test_one_that_is_deleted_while_it_is_looked_at_died_once(bench: Bench) -> None:
+    """The event of its death was read, and the deletion came before the inspection."""
+    bench.see()
+    trainer = bench.engine.run("trainer-1")
+    bench.see()
+    bench.engine.end(trainer, 3)
+    bench.engine.remove(trainer, silent=True)
+    (one,) = bench.see().exits
+    assert (one.exit_code, one.known_by) == (3, "event")
+    assert bench.told() == ["container_start", "container_die"]
 
 
 def test_one_that_came_and_went_between_two_looks(bench: Bench) -> None:
@@ -252,8 +264,10 @@ def test_an_engine_that_fails_is_told_and_asked_less_and_less(bench: Bench, stat
     bench.told()
     bench.engine.end(trainer, 1)
     bench.engine.fail(None)
+    bench.engine.version = "29.0.0"  # it was away for an upgrade
     report = bench.see(301.0)
-    assert (report.engines[0].state, report.engines[0].problem) == (EngineState.OK, "")
+    (engine,) = report.engines
+    assert (engine.state, engine.problem, engine.version) == (EngineState.OK, "", "29.0.0")
     assert bench.told() == ["container_die"]
 
 
@@ -364,7 +378,6 @@ def test_a_clock_that_is_set_tells_nothing_twice(bench: Bench, seconds: float) -
     bench.engine.run("a")
     bench.see()
     bench.clock.step_utc(seconds)
-    bench.see()
     bench.engine.forget()  # the simulated one keeps its events in order of time
     bench.engine.run("b")
     bench.see()
@@ -390,10 +403,13 @@ def test_what_is_stored_and_broken_is_left_out_and_removed(bench: Bench) -> None
     assert len(bench.stored) == 3
     for key in bench.stored:
         bench.stored[key] = {"what": "is this"} if ".engine" not in key else ["broken"]
+    for name in ("known", "exit"):
+        bench.stored[f"containers:{bench.engine.socket}.{name}.{'0' * 64}"] = {"what": 1}
     bench.start()
     report = bench.see()
     assert len(report.containers) == 1
     assert bench.told() == []
+    assert len(bench.stored) == 3
     assert all("what" not in document for document in bench.stored.values())
 
 

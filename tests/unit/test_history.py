@@ -82,7 +82,8 @@ def test_a_value_that_was_not_read_is_none_never_zero(tmp_path: Path) -> None:
 def test_what_changes_seldom_is_written_when_it_changes_and_known_between(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path)
     for errors in (0, 0, 7, 7):
-        card = replace(gpu(0, 60), slow={"gpu.ecc_uncorrected": value(errors)})
+        told = {"gpu.ecc_uncorrected": value(errors)}
+        card = replace(gpu(0, 60), slow=told, slow_taken=recorder.clock.now())
         recorder.run(60, card)
     connection = sqlite3.connect(recorder.path)
     assert connection.execute("SELECT count(*) FROM slow").fetchone()[0] == 2
