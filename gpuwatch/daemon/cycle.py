@@ -15,6 +15,7 @@ from typing import Optional
 
 from gpuwatch.actions.executor import Executor
 from gpuwatch.alerts.desk import Desk
+from gpuwatch.catalog.entry import service_units
 from gpuwatch.daemon.account import log_decisions, log_intents
 from gpuwatch.daemon.current import current_facts
 from gpuwatch.daemon.notes import Notes, identity_of, inventory_of, released_until
@@ -38,7 +39,7 @@ from gpuwatch.sources.workloads import WorkloadSource
 from gpuwatch.store.database import Write
 from gpuwatch.store.memory import Snapshot, differences, put, remove
 from gpuwatch.store.writer import Committed, Writer
-from gpuwatch.system.protocols import Clock, Courier, GpuDriver, Journal, JournalBatch, Log, Processes
+from gpuwatch.system.protocols import Clock, Courier, GpuDriver, Interest, Journal, JournalBatch, Log, Processes
 
 SAMPLE_S = 0.4  # the cycle waits this long for the driver's answers, and not at all while it is silent
 JOURNAL_S = 0.2
@@ -102,8 +103,10 @@ class Cycle:
         self._host_name, self._period_s, self._host_wait_s = host_name, period_s, host_wait_s
         self._gpu_source = GpuSource(ports.processes)
         self._journal_source = JournalSource()
+        self._listen_to_workloads()
         self.ring = Ring(settings.interval_s)
         self.events: list[Event] = []
+        self.user_events: list[Event] = []
         self._policy = _restore_policy(stored)
         self._policy_document = stored.state.get("policy")
         self._incidents: dict[str, Incident] = dict(stored.incidents)
@@ -175,6 +178,7 @@ class Cycle:
     def reload(self, settings: Settings) -> None:
         """Go on with other settings; the next step closes what only the old ones wanted."""
         self.settings = settings
+        self._listen_to_workloads()
 
     def release(self, seconds: float) -> float:
         """Let go of the GPUs for so long, also over a restart (S14). When it ends, in UTC seconds."""
@@ -206,6 +210,15 @@ class Cycle:
         return ""
 
     # Its parts
+
+    def _listen_to_workloads(self) -> None:
+        """Whose output is read beside what the kernel, systemd and the container engines say."""
+        units = tuple(glob for workload in self.settings.workloads for glob in workload.units)
+        containers = tuple(
+            name for workload in self.settings.workloads for name in workload.containers if ":" not in name
+        )
+        self._journal_source.configure(Interest(units), None)
+        self.ports.journal.watch(Interest((*units, *sorted(service_units())), containers))
 
     def _take_inventory(self, report: GpuReport) -> None:
         """The GPUs of the first good look belong into this host; later ones are new until somebody accepts them."""
@@ -293,7 +306,11 @@ class Cycle:
         return writes
 
     def _note(self, events: tuple[Event, ...]) -> None:
-        self.events = (self.events + list(events))[-MOST_EVENTS:]
+        trusted = [event for event in events if event.fields.get("source_trust") != "user"]
+        told = [event for event in events if event.fields.get("source_trust") == "user"]
+        # A flood of a workload's output must not push out what the kernel said.
+        self.events = (self.events + trusted)[-MOST_EVENTS:]
+        self.user_events = (self.user_events + told)[-MOST_EVENTS:]
         for event in events:
             if event.kind == "xid" and event.fields.get("xid") in (119, 120) and event.at.boot_id == event.seen.boot_id:
                 self._spare_until = self.ports.clock.monotonic() + SPARE_CHILD_S

@@ -32,6 +32,7 @@ class Memory:
     events: tuple[Event, ...] = ()
     processes: tuple[Attribution, ...] = ()
     incidents: Mapping[str, object] = field(default_factory=dict)
+    host: Mapping[str, object] = field(default_factory=dict)
 
 
 class Scene:
@@ -48,8 +49,11 @@ class Scene:
         """The cycle whose memory is the evidence."""
         self._recall = lambda now: Memory(
             samples=cycle.ring.rows(now),
-            events=tuple(event for event in cycle.events if now.utc_s - event.seen.utc_s <= WINDOW_S),
+            events=tuple(
+                event for event in (*cycle.events, *cycle.user_events) if now.utc_s - event.seen.utc_s <= WINDOW_S
+            ),
             processes=cycle.seen.attributions,
+            host={"host": encode(cycle.seen.host), "units": encode(cycle.seen.units)},
             incidents={number: encode(incident) for number, incident in cycle.seen.policy.incidents.items()},
         )
 
@@ -109,6 +113,6 @@ class Scene:
             events=memory.events,
             processes=memory.processes,
             unit=unit,
-            host_facts=self._host_facts(),
+            host_facts={**self._host_facts(), **memory.host},
             decision={**decision, "incidents": memory.incidents},
         )

@@ -10,6 +10,7 @@ from typing import Any, Optional
 
 from gpuwatch import __version__
 from gpuwatch.daemon.cycle import Seen
+from gpuwatch.model.codec import encode
 from gpuwatch.model.gpu import Attribution, DriverState, GpuSample
 from gpuwatch.model.incident import Incident, IncidentState
 from gpuwatch.model.settings import Mode, Settings
@@ -88,12 +89,28 @@ def view(seen: Seen, settings: Settings, process: Process, bundles: int, bundle_
             "refused": seen.refused,
             "channels": [each.name for each in settings.channels],
         },
+        "machine": _machine(seen),
         "evidence": {"bundles": bundles, "bytes": bundle_bytes},
         "store": {
             "durable": seen.committed.durable,
             "degraded": seen.committed.degraded,
             "problem": seen.committed.problem,
         },
+    }
+
+
+def _machine(seen: Seen) -> dict[str, Any]:
+    """The host's own figures, and those of the units of workloads."""
+    host, units = seen.host, seen.units
+    if host is None:
+        return {}
+    return {
+        "readings": {name: {"value": each.value, "problem": each.problem} for name, each in host.readings.items()},
+        "filesystems": encode(host.filesystems),
+        "sensors": encode(host.sensors),
+        "stuck": encode(host.stuck),
+        "problems": dict(host.problems),
+        "units": {} if units is None else {each.unit: encode(each.readings) for each in units.units},
     }
 
 

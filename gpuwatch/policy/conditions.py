@@ -96,7 +96,11 @@ def matches(match: EventMatch, event: Event) -> bool:
 def matched(
     alert: Optional[Alert], rule: Rule, subject: Subject, label: str, event: Event, old: bool
 ) -> tuple[Alert, str]:
-    """The alert after an event that its rule is about; it fires at once."""
+    """The alert after an event that its rule is about; it fires at once.
+
+    What a user could have written is told, never a reason to act (S10).
+    """
+    old = old or event.fields.get("source_trust") == "user"
     if alert is None:
         alert = Alert(
             rule.name,

@@ -344,7 +344,8 @@ class _Step:
     # Names and facts
 
     def _event_subject(self, event: Event) -> tuple[Subject, str]:
-        pci = event.fields.get("pci")
+        forgeable = event.fields.get("source_trust") == "user"
+        pci = None if forgeable else event.fields.get("pci")
         uuid = event.uuid or (self._aliases().get(pci) if isinstance(pci, str) else None)
         if uuid is not None:
             known = self.gpus.get(uuid)

@@ -21,12 +21,12 @@ except SourceError as error:
 """
 
 
-def look(tmp_path: str, hidepid: int, user: int) -> str:
+def look(place: str, hidepid: int, user: int) -> str:
     """What a look at PID 1, which is root's, gives."""
     drop = f"setpriv --reuid {user} --regid {user} --clear-groups" if user else ""
     script = f'mount -t proc -o hidepid={hidepid} proc "$1" && exec {drop} "$2" -c "$3" "$1"'
     done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", script, "sh", tmp_path, sys.executable, LOOK],
+        ["unshare", "-m", "sh", "-c", script, "sh", place, sys.executable, LOOK],
         capture_output=True, text=True, cwd=TREE, timeout=60,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
