@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Optional
 
 from gpuwatch.catalog import sxid, xid
 from gpuwatch.model.event import Scalar
@@ -35,11 +35,11 @@ def is_user_kind(kind: str) -> bool:
     return bool(_kinds().get(kind, {}).get("user", False))
 
 
-def judge(facts: Mapping[str, Scalar]) -> tuple[str, Severity]:
-    """Class (of CLASSES) and severity of an event."""
+def judge(facts: Mapping[str, Scalar], overrides: Optional[Mapping[int, str]] = None) -> tuple[str, Severity]:
+    """Class (of CLASSES) and severity of an event. `overrides`: the site's own classes of Xids, by number."""
     kind = facts["kind"]
     if kind == "xid":
-        return xid.judge(facts)
+        return xid.judge(facts, overrides)
     if kind == "sxid":
         return sxid.judge(facts)
     row = _kinds().get(str(kind))

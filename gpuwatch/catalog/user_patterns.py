@@ -21,6 +21,7 @@ import fnmatch
 import importlib
 import re
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Optional
@@ -28,8 +29,9 @@ from typing import Any, NamedTuple, Optional
 from gpuwatch.catalog import entry
 from gpuwatch.catalog.fields import USER_FIELDS, Facts, read_field, short
 from gpuwatch.catalog.patterns import MOST_CHARACTERS
-from gpuwatch.model.errors import Problem
+from gpuwatch.model.errors import ConfigError, Problem
 from gpuwatch.model.rule import Severity
+from gpuwatch.model.settings import Settings, SitePattern
 
 MOST_PATTERNS = 100
 MOST_TEXT = 512
@@ -113,6 +115,27 @@ def compile_user(written: Sequence[Mapping[str, Written]]) -> tuple[UserPatterns
     return UserPatterns(tuple(found.values())), tuple(problems)
 
 
+def compiled(settings: Settings) -> UserPatterns:
+    """The patterns of a configuration. Raises ConfigError for what the loader would not have let through."""
+    patterns, problems = compile_user([written(pattern) for pattern in settings.patterns])
+    if problems:
+        raise ConfigError(problems)
+    return patterns
+
+
+def written(pattern: SitePattern, file: str = "", line: int = 1, column: int = 1) -> dict[str, Written]:
+    """A pattern as `compile_user` takes it, all of it written at one place."""
+    given: dict[str, object] = {
+        "name": pattern.name,
+        "literal": pattern.literal,
+        "severity": pattern.severity.value,
+        "meaning": pattern.meaning,
+        "units": pattern.units,
+        **({} if pattern.pattern is None else {"pattern": pattern.pattern}),
+    }
+    return {key: Written(value, file, line, column) for key, value in given.items()}
+
+
 @dataclass
 class _Report:
     path: str
@@ -190,8 +213,10 @@ def pattern_problem(pattern: str, literal: str) -> str:
     if len(pattern) > MOST_PATTERN:
         return f"must have at most {MOST_PATTERN} characters"
     try:
-        tree = _parser.parse(pattern, re.DOTALL)
-        re.compile(pattern, re.DOTALL)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # what a later Python reads differently is refused, and never printed
+            tree = _parser.parse(pattern, re.DOTALL)
+            re.compile(pattern, re.DOTALL)
     except (re.error, OverflowError, RecursionError, ValueError, Warning) as error:
         return f"is no regular expression: {error}"
     names = sorted(set(tree.state.groupdict) - USER_FIELDS)

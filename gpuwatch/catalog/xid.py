@@ -11,8 +11,9 @@ it, immediate action, investigatory action. Class and severity are our reading:
      IGNORE -> informational, CONTACT_SUPPORT and none -> unknown;
   3. a number that is not in the table is class unknown, severity warning: kept and shown.
 
-The line itself outranks the table: the recovery action named by an Xid 154 (K10), and the word
-fatal or nonfatal of the NVLink 5 codes (K7). See `judge`.
+A site may put a number into another class: that stands in for 1 to 3, with the severity that 2 gives
+to the class ("ignore": info). The line itself outranks all of it: the recovery action named by an
+Xid 154 (K10), and the word fatal or nonfatal of the NVLink 5 codes (K7). See `judge`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Optional
 
@@ -39,6 +40,7 @@ CLASSES = (
     "ignore",
     "unknown",
 )
+RECOVERY_CHANGED = 154  # names the driver's own advice, which is what decides its class
 
 
 @dataclass(frozen=True)
@@ -115,10 +117,16 @@ def cause(facts: Mapping[str, Scalar]) -> Optional[nvlink5.Cause]:
     return nvlink5.decode_facts(*(facts.get(name) for name in ("xid", "nvlink_unit", "intr_info", "error_status")))
 
 
-def judge(facts: Mapping[str, Scalar]) -> tuple[str, Severity]:
-    """Class and severity of one Xid line, from its number and from what the line itself says."""
+def judge(facts: Mapping[str, Scalar], overrides: Optional[Mapping[int, str]] = None) -> tuple[str, Severity]:
+    """Class and severity of one Xid line, from its number and from what the line itself says.
+
+    `overrides`: the site's own classes by number (Settings.class_overrides), in place of the table's.
+    """
     number = facts.get("xid")
     entry = lookup(number if isinstance(number, int) else -1)
+    klass = (overrides or {}).get(entry.number, entry.klass)
+    if klass != entry.klass:
+        entry = replace(entry, klass=klass, severity=_severity_of(klass))
     if facts.get("recovery_to") is not None:
         action = recovery(facts["recovery_to"])
         return (action["class"], Severity(action["severity"])) if action else ("unknown", Severity.WARNING)
@@ -138,6 +146,12 @@ def _judge_link(entry: Xid, facts: Mapping[str, Scalar]) -> Severity:
     if fatal:
         return Severity.CRITICAL
     return Severity.INFO if found is not None and found.of_no_concern else Severity.WARNING
+
+
+def _severity_of(klass: str) -> Severity:
+    """What the table gives to the first action of a class; info where no action has it ("ignore")."""
+    actions = _table()["actions"].values()
+    return Severity(next((action["severity"] for action in actions if action["class"] == klass), "info"))
 
 
 @lru_cache(maxsize=1)

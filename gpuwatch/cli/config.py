@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from gpuwatch.cli import places
-from gpuwatch.model.errors import ConfigError, Problem
+from gpuwatch.model.errors import ConfigError
 
 if TYPE_CHECKING:  # yaml and all that is loaded only when the verb is used
     from gpuwatch.config.load import Loaded
@@ -73,7 +73,7 @@ def print_problems(error: ConfigError, consequence: str) -> None:
     print(f"{counted(error.problems, 'problem')}; {consequence}", file=sys.stderr)
 
 
-def counted(things: tuple[Problem, ...], noun: str) -> str:
+def counted(things: tuple[object, ...], noun: str) -> str:
     """1 problem, 2 problems."""
     return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
 
@@ -88,8 +88,9 @@ def _summary(loaded: Loaded) -> str:
     rules = sum(rule.enabled for rule in settings.rules)
     names = ", ".join(f"'{workload.name}'" for workload in settings.workloads) or "none"
     channels = ", ".join(f"'{channel.name}'" for channel in settings.channels) or "none"
+    own = f", {counted(settings.patterns, 'pattern')} of this site" if settings.patterns else ""
     return (
-        f"ok: mode {settings.mode.value}, {rules} rules, workloads: {names}, channels: {channels}"
+        f"ok: mode {settings.mode.value}, {rules} rules{own}, workloads: {names}, channels: {channels}"
         f" ({len(loaded.files)} file{'' if len(loaded.files) == 1 else 's'} read)"
     )
 

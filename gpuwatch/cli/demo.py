@@ -70,7 +70,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _play(language: str, folder: str, receiver: Any) -> int:
     from gpuwatch.cli.demo_screen import Screen
-    from gpuwatch.daemon.app import Options, assemble, load_settings, simulated_world
+    from gpuwatch.daemon.app import Options, assemble, load_settings
+    from gpuwatch.daemon.simulated import simulated_world
     from gpuwatch.simulation.host import SimulatedHost
     from gpuwatch.simulation.story import CARD, Story
     from gpuwatch.system.clock import SystemClock

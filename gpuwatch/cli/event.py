@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any, Optional
 
+from gpuwatch.catalog.judge import meaning
 from gpuwatch.cli import places
 from gpuwatch.cli.moments import Column, add_time, iso, viewer_zone
 from gpuwatch.cli.output import paint, safe, show_json, table, width
@@ -27,6 +28,7 @@ LEAST_WIDTH = 60
 WHERE_WIDTH, WHAT_WIDTH = 20, 14
 _CODES = ("xid", "sxid", "code", "exit_code", "signal", "result")
 _PLACES = ("unit", "user_unit", "container_name", "container")
+_HIDDEN = frozenset({"pci", "uuid", "severity", "alert_severity", "class", "source_trust", *_PLACES})
 _NOISE = re.compile(r"^NVRM: (?:Xid \(PCI:[^)]{1,20}\): [0-9]{1,5}(?:, |$))?")
 _COLOURS = {"critical": "red", "warning": "yellow"}
 
@@ -127,7 +129,7 @@ def _joined(found: Sequence[NotedEvent]) -> list[_Story]:
 
 
 def _sameness(event: Event) -> tuple[object, ...]:
-    own = (event.fields.get(name) for name in ("pci", "severity", *_CODES, *_PLACES))
+    own = (event.fields.get(name) for name in ("pci", "alert_severity", *_CODES, *_PLACES))
     return (event.kind, event.at.boot_id, event.uuid, *own)
 
 
@@ -142,7 +144,7 @@ def draw(stories: Sequence[_Story], gpus: Mapping[str, KnownGpu], columns: int, 
         rows.append([*cells, _repeated(story, clock) + _text(event, where)])
     lines = [_cut(line, columns) for line in table((clock.header, "WHERE", "WHAT", "TEXT"), rows).split("\n")]
     for place, story in enumerate(stories, start=1):
-        colour = _COLOURS.get(str(story.first.event.fields.get("severity", "")))
+        colour = _COLOURS.get(str(story.first.event.fields.get("alert_severity", "")))
         if colour is not None:
             lines[place] = paint(lines[place], colour)
     return "\n".join(lines)
@@ -186,14 +188,14 @@ def _what(event: Event) -> str:
 
 
 def _text(event: Event, where: str) -> str:
-    """The source's line without what the other columns say; facts where there is nothing else in it."""
+    """The source's line without what the other columns say; what it means where there is nothing else in it."""
     text = _NOISE.sub("", event.text)
     text = text[len(where) + 2 :] if text.startswith(f"{where}: ") else text
     if text:
         return text
-    hidden = ("severity", "pci", "uuid", event.kind, *_PLACES)
-    facts = {name: fact for name, fact in event.fields.items() if fact not in (None, "") and name not in hidden}
-    return ", ".join(f"{name} {fact}" for name, fact in facts.items())
+    facts = {name: fact for name, fact in event.fields.items() if fact not in (None, "") and name not in _HIDDEN}
+    shown = ", ".join(f"{name} {fact}" for name, fact in facts.items() if name != event.kind)
+    return meaning({**event.fields, "kind": event.kind}, "en") or shown
 
 
 def _json(noted: NotedEvent, gpus: Mapping[str, KnownGpu]) -> dict[str, Any]:

@@ -27,9 +27,11 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0 after SIGTERM; 78 for a bad configuration; 1 when another gpuwatch acts on this host."""
-    from gpuwatch.daemon.app import Options, run_daemon, run_once, run_simulated
+    from gpuwatch.daemon.app import Options, run_daemon, run_once
 
     options = Options(args.config, args.state_dir, args.run_dir, args.kmsg)
     if args.simulated:
+        from gpuwatch.daemon.simulated import run_simulated
+
         return run_simulated(options)
     return run_once(options) if args.once else run_daemon(options)

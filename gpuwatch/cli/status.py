@@ -135,7 +135,7 @@ def _processes(gpus: list[Mapping[str, Any]]) -> list[str]:
     places: dict[tuple[str, str], list[int]] = {}
     for gpu in gpus:
         for process in gpu["processes"] or ():
-            owner = process["unit"] or process["container"] or process["kind"]
+            owner = _owner(process)
             belongs = f" (workload {process['workload']})" if process["workload"] else ""
             used = "" if process["used_bytes"] is None else f"  {process['used_bytes'] / GIB:.1f} GiB"
             who = f"pid {process['pid']} {process['name']}  {owner}{belongs}  {process['user']}"
@@ -144,6 +144,17 @@ def _processes(gpus: list[Mapping[str, Any]]) -> list[str]:
         each = " each" if used and len(indexes) > 1 else ""
         lines.append(safe(f"GPU {_ranges(indexes)}  {who}{used}{each}"))
     return lines
+
+
+def _owner(process: Mapping[str, Any]) -> str:
+    """Unit, container, job: whichever people know it by; a session is called one."""
+    if process["container"]:
+        return f"{process['kind']}:{process['container_name'] or process['container'][:12]}"
+    if process["job"]:
+        return f"slurm job {process['job']}"
+    if process["kind"] == "session":
+        return f"login session ({process['unit']})" if process["unit"] else "login session"
+    return str(process["unit"] or process["user_unit"] or process["kind"])
 
 
 def _ranges(numbers: list[int]) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+SITE_PATTERN = "log_match"  # what the site's own patterns make (catalog/user_patterns.py)
+
 
 @dataclass(frozen=True)
 class EventKind:
@@ -41,5 +43,6 @@ EVENT_KINDS = {
         EventKind("time_jump", "the clock jumped against the time since boot", of_gpu=False),
         EventKind("reboot", "the host was started anew", of_gpu=False),
         EventKind("log_gap", "part of the log is missing", of_gpu=False),
+        EventKind(SITE_PATTERN, "a line that a pattern of this site fits", of_gpu=False, fields=("patterns",)),
     )
 }

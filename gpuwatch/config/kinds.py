@@ -149,6 +149,9 @@ class Text(ScalarKind):
 
 
 NAME = Text(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", "a name of letters, digits, '-', '_' and '.'")
+ONE_LINE = Text(
+    r"(?=.*\S)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,200}", "one line of at most 200 characters"
+)  # what people write for people
 
 
 @dataclass(frozen=True)

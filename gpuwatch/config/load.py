@@ -12,6 +12,7 @@ from gpuwatch.config.document import parse
 from gpuwatch.config.files import drop_ins, read_file
 from gpuwatch.config.kinds import Found, Labels, an, plain
 from gpuwatch.config.merge import Values, merge
+from gpuwatch.config.patterns import check_patterns
 from gpuwatch.config.report import Place, Report, in_order
 from gpuwatch.config.root import root_table
 from gpuwatch.config.secrets import refuse_secrets
@@ -61,7 +62,7 @@ def load(
         found = _read(file, table, report)
         blind = blind or found is None
         values = merge(table, values, found or {}, "", report, blind)
-    _check_whole(values, report)
+    _check_whole(values, report, blind)
     if report.problems:
         raise ConfigError(in_order(report.problems, (DEFAULT_RULES, directory, *files)))
     settings = _settings(values)
@@ -103,9 +104,10 @@ def _by_default(named: Named) -> Named:
     return replace(named, thing=thing)
 
 
-def _check_whole(values: Values, report: Report) -> None:
+def _check_whole(values: Values, report: Report, blind: bool) -> None:
     protect = plain(_value(values, "protect", {}).get("units", ()))
     check_overlaps(_value(values, "workloads", ()), protect, report)
+    check_patterns(_value(values, "patterns", ()), _value(values, "rules", ()), report, blind)
 
 
 def _value(values: Mapping[str, Any], name: str, default: Any) -> Any:
@@ -122,7 +124,7 @@ def _settings(values: Values) -> Settings:
         language=_value(values, "language", Settings.language),
         interval_s=_value(values, "interval", Settings.interval_s),
         labels=plain(_value(values, "labels", {})),
-        workloads=tuple(one.value.thing for one in _value(values, "workloads", ()) if one.value.enabled),
+        workloads=_enabled(values, "workloads"),
         protect=plain(_value(_value(values, "protect", {}), "units", ())),
         budget=Budget(
             destructive=budget.get("destructive", Budget.destructive),
@@ -131,9 +133,15 @@ def _settings(values: Values) -> Settings:
         ),
         rules=tuple(one.value.thing for one in _value(values, "rules", ())),
         channels=tuple(one.value.thing for one in channels if one.value.enabled),
+        patterns=_enabled(values, "patterns"),
+        xid_classes=_enabled(values, "xid_classes"),
         evidence_count=keep.get("count", Settings.evidence_count),
         host=_value(values, "host", Settings.host),
     )
+
+
+def _enabled(values: Values, name: str) -> tuple[Any, ...]:
+    return tuple(one.value.thing for one in _value(values, name, ()) if one.value.enabled)
 
 
 def _whole_warnings(settings: Settings, values: Values, path: str) -> Iterator[Problem]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpuwatch.config.channels import channels_table
+from gpuwatch.config.classes import XID_CLASSES
 from gpuwatch.config.kinds import Choice, Count, Duration, Labels, Schema, Text
+from gpuwatch.config.patterns import PATTERNS
 from gpuwatch.config.rules import RULES
 from gpuwatch.config.table import ChannelType, Section, Setting, later
 from gpuwatch.config.workloads import PROTECT_UNITS, WORKLOADS
@@ -66,6 +68,8 @@ def root_table(types: Mapping[str, ChannelType]) -> Section:
             Setting("protect", protect, "What is never touched."),
             Setting("budget", budget, "When gpuwatch stops acting and calls for people."),
             Setting("rules", RULES, "Rules of this host; one with the name of a default rule replaces it."),
+            Setting("patterns", PATTERNS, "Lines of the journal that this site wants to know about."),
+            Setting("xid_classes", XID_CLASSES, "Xids that are something else here than the table says."),
             Setting("evidence", evidence, "The evidence bundles."),
             Setting("alerts", alerts, "Who is told, and how."),
         ),

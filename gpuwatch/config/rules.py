@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from gpuwatch.catalog.judge import is_user_kind
 from gpuwatch.catalog.xid import CLASSES
 from gpuwatch.config.events import EVENT_KINDS
 from gpuwatch.config.kinds import (
@@ -109,10 +110,16 @@ def _build_event(fields: Fields, path: str, report: Report) -> Optional[EventMat
     kind = EVENT_KINDS.get(fields.value("kind", ""))
     if kind is None:
         return None
-    for name in fields.given("codes", "classes", "fatal"):
+    for name in fields.given("codes", "classes", "fatal", "patterns"):
         if name not in kind.fields:
             report.error(fields.place_of(name), join(path, name), f"an event of kind {kind.name} has no {name}")
-    return EventMatch(kind.name, fields.value("codes", ()), fields.value("classes", ()), fields.value("fatal"))
+    return EventMatch(
+        kind.name,
+        codes=fields.value("codes", ()),
+        classes=fields.value("classes", ()),
+        fatal=fields.value("fatal"),
+        patterns=fields.value("patterns", ()),
+    )
 
 
 def _build_step(fields: Fields, _path: str, _report: Report) -> Optional[Step]:
@@ -134,6 +141,9 @@ EVENT = Record(
         Setting("codes", ListOf(Count(1, 99_999), least=1), "Xid or SXid numbers; left out: all.", example="[79]"),
         Setting("classes", ListOf(Choice(CLASSES), least=1), "Classes of the Xid table; left out: all."),
         Setting("fatal", Flag(), "Only fatal (true) or only other ones (false); left out: both."),
+        Setting(
+            "patterns", ListOf(NAME, least=1), "Names of this site's patterns; left out: all.", example="[loader-stall]"
+        ),
     ),
     _build_event,
 )
@@ -264,13 +274,20 @@ def _destructive(fields: Fields) -> bool:
 
 
 def _check_ladder(fields: Fields, path: str, report: Report) -> None:
-    """A step that stops something needs a GPU to find its victim by, and people who are told."""
-    if not _destructive(fields):
-        return
+    """A step that stops something needs a cause that nobody can forge (S10), a GPU to find its victim by, and
+    people who are told."""
     place: Place = fields.place_of("ladder")
     here = join(path, "ladder")
     metric = METRICS.get(fields.value("metric", ""))
     event = fields.value("event")
+    forgeable = event is not None and is_user_kind(event.kind)
+    if not _destructive(fields):
+        if forgeable and fields.value("ladder"):
+            report.warn(place, here, f"is never climbed: anybody can write a line that makes a {event.kind}")
+        return
+    if forgeable:
+        report.error(place, here, f"can't stop anything: anybody can write a line that makes a {event.kind}")
+        return
     if metric is not None and metric.scope != "gpu":
         report.error(
             place, here, f"can't stop anything: {metric.name} is about the host, and what to stop is found by its GPU"

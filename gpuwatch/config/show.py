@@ -12,7 +12,7 @@ from gpuwatch.config.limits import limit_shown
 from gpuwatch.config.load import Loaded
 from gpuwatch.model.metric import METRICS
 from gpuwatch.model.rule import EventMatch, Rule, Threshold
-from gpuwatch.model.settings import Channel, Settings, Workload
+from gpuwatch.model.settings import Channel, Settings, SitePattern, Workload
 
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*|[0-9]+(?:ms|[smhd]|[KMGT]iB)")
 _WORDS_OF_YAML = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
@@ -35,6 +35,8 @@ def as_data(settings: Settings) -> Data:
             "within": duration_text(settings.budget.within_s),
             "heat_per_gpu": settings.budget.heat_per_gpu,
         },
+        "patterns": [_pattern(one) for one in settings.patterns],
+        "xid_classes": [{"xid": one.xid, "class": one.klass, "reason": one.reason} for one in settings.xid_classes],
         "evidence": {"keep": {"count": settings.evidence_count}},
         "alerts": {"channels": [_channel(one) for one in settings.channels]},
         "rules": [_rule(one) for one in settings.rules],
@@ -54,6 +56,18 @@ def _workload(workload: Workload) -> Data:
         data["allow"] = list(workload.allow)
     if workload.stop.grace_s is not None:
         data["stop"] = {"grace": duration_text(workload.stop.grace_s)}
+    return data
+
+
+def _pattern(pattern: SitePattern) -> Data:
+    data: Data = {"name": pattern.name, "literal": pattern.literal}
+    if pattern.pattern is not None:
+        data["pattern"] = pattern.pattern
+    data["severity"] = pattern.severity.value
+    if pattern.meaning:
+        data["meaning"] = pattern.meaning
+    if pattern.units:
+        data["units"] = list(pattern.units)
     return data
 
 
@@ -104,6 +118,8 @@ def _event(event: EventMatch) -> Data:
         data["classes"] = list(event.classes)
     if event.fatal is not None:
         data["fatal"] = event.fatal
+    if event.patterns:
+        data["patterns"] = list(event.patterns)
     return data
 
 
@@ -123,9 +139,14 @@ def _lines(data: Data, indent: str, path: str, origins: Mapping[str, str]) -> It
         elif isinstance(value, list) and value and isinstance(value[0], dict):
             yield f"{indent}{flow(name)}:", ""
             for entry in value:
-                yield from _entry(entry, indent + "  ", origins.get(f"{here}[{entry['name']}]", "default"))
+                yield from _entry(entry, indent + "  ", origins.get(f"{here}[{_name(entry)}]", "default"))
         else:
             yield f"{indent}{flow(name)}: {flow(value)}", origins.get(here, "default")
+
+
+def _name(entry: Data) -> Any:
+    """What stands first in an entry is what it is known by."""
+    return next(iter(entry.values()))
 
 
 def _entry(entry: Data, indent: str, origin: str) -> Iterator[tuple[str, str]]:

@@ -220,22 +220,23 @@ class Named:
 class NamedList(Kind):
     """Records with a name. `noun` is what one is called: rule, workload, channel.
 
-    `variants`: further settings of an entry by its "type" (channels).
+    `variants`: further settings of an entry by its "type" (channels). `key`: the setting that is the name.
     """
 
     noun: str
-    settings: tuple[Setting, ...]  # "name" and "enabled" among them
+    settings: tuple[Setting, ...]  # its key and "enabled" first
     build: Build
     absent: Absent = field(default_factory=dict)
     variants: Optional[Mapping[str, tuple[Setting, ...]]] = None
     conditions: tuple[Schema, ...] = ()  # what the JSON Schema says about a complete entry besides
+    key: str = "name"
 
     def check(self, node: Node, path: str, report: Report) -> Optional[Found]:
         """A tuple of Found Named."""
         if node.kind == "nothing":
             return Found((), node.place)
         if node.kind != "list":
-            report.error(node.place, path, f"expected a list of {self.noun}s ('- name: ...'), not {an(node)}")
+            report.error(node.place, path, f"expected a list of {self.noun}s ('- {self.key}: ...'), not {an(node)}")
             return None
         entries: list[Found] = []
         names: dict[str, Place] = {}
@@ -254,7 +255,9 @@ class NamedList(Kind):
 
     def _entry(self, node: Node, path: str, report: Report) -> Optional[Found]:
         if node.kind != "table":
-            report.error(node.place, path, f"expected a {self.noun} ('name: ...' and its settings), not {an(node)}")
+            report.error(
+                node.place, path, f"expected a {self.noun} ('{self.key}: ...' and its settings), not {an(node)}"
+            )
             return None
         if self._is_stranger(node):
             own = tuple(setting for setting in self.settings if setting.name == "type")
@@ -263,15 +266,15 @@ class NamedList(Kind):
         settings = self.settings + self._variant(node)
         fields = read_fields(settings, self.absent, node, path, report)
         enabled = bool(fields.value("enabled", True))
-        switch_off = not enabled and fields.given(*(one.name for one in settings)) in (("name", "enabled"),)
-        if switch_off:
-            return Found(Named(fields.value("name"), False, None), node.place) if "name" in fields.found else None
+        name = str(fields.value(self.key)) if self.key in fields.found else None
+        if not enabled and fields.given(*(one.name for one in settings)) == (self.key, "enabled"):
+            return None if name is None else Found(Named(name, False, None), node.place)
         complete = require(settings, fields, path, report)
         built = self.build(fields, path, report)
         if built is None or not complete or fields.wrong:
             # Still an entry by name, so that a later `enabled: false` for it is not called unknown.
-            return Found(Named(fields.value("name"), enabled, None), node.place) if "name" in fields.found else None
-        return Found(Named(fields.value("name"), enabled, built), node.place)
+            return None if name is None else Found(Named(name, enabled, None), node.place)
+        return Found(Named(str(name), enabled, built), node.place)
 
     def _is_stranger(self, node: Node) -> bool:
         """A type that does not exist: its other settings can't be judged."""
@@ -295,7 +298,11 @@ class NamedList(Kind):
         whole: Schema = {"required": required}
         if self.conditions:
             whole["allOf"] = list(self.conditions)
-        off: Schema = {"required": ["name", "enabled"], "maxProperties": 2, "properties": {"enabled": {"const": False}}}
+        off: Schema = {
+            "required": [self.key, "enabled"],
+            "maxProperties": 2,
+            "properties": {"enabled": {"const": False}},
+        }
         entry = {**fields_schema(self.settings + tuple(extra.values())), "anyOf": [whole, off]}
         return {"type": ["array", "null"], "items": entry}
 

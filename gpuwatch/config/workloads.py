@@ -23,7 +23,7 @@ _COMPOSE_SERVICE = r"compose:[a-z0-9*?\[][a-z0-9_*?\[\]!-]{0,254}/[A-Za-z0-9*?\[
 _CONTAINER = re.compile(f"{_CONTAINER_LABEL}|{_COMPOSE_SERVICE}|{_CONTAINER_NAME}")
 
 
-class _UnitText(ScalarKind):
+class UnitText(ScalarKind):
     """What both kinds of unit globs have in common."""
 
     @property
@@ -50,7 +50,7 @@ class _UnitText(ScalarKind):
 
 
 @dataclass(frozen=True)
-class WorkloadUnit(_UnitText):
+class WorkloadUnit(UnitText):
     """A leaf unit that may be acted on (S2)."""
 
     def problem(self, text: str) -> Optional[str]:
@@ -94,7 +94,7 @@ class WorkloadContainer(ScalarKind):
 
 
 @dataclass(frozen=True)
-class ProtectedUnit(_UnitText):
+class ProtectedUnit(UnitText):
     """A unit that is never acted on. Refused when it would protect nothing, and only seem to."""
 
     def problem(self, text: str) -> Optional[str]:

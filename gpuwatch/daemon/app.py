@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -26,18 +26,19 @@ from gpuwatch.daemon.view import Process
 from gpuwatch.evidence.bundle import Bundles
 from gpuwatch.model.errors import ConfigError, EvidenceError, GpuwatchError, SourceError, StoreError
 from gpuwatch.model.settings import KeySource, Settings
-from gpuwatch.simulation.host import SimulatedHost
-from gpuwatch.simulation.host_readings import SimulatedHostFiles, SimulatedUnitFiles
+from gpuwatch.sources.containers import ContainerSource
 from gpuwatch.sources.host import HostSource
+from gpuwatch.sources.owner_names import OwnerNames
 from gpuwatch.sources.workloads import WorkloadSource
 from gpuwatch.store.memory import Snapshot, from_documents
 from gpuwatch.store.writer import Writer
 from gpuwatch.system.clock import SystemClock, local_zone
+from gpuwatch.system.containers import SOCKETS, DockerApi
 from gpuwatch.system.control_socket import ControlServer
 from gpuwatch.system.files import RealFiles
 from gpuwatch.system.host import RealHost
 from gpuwatch.system.host_facts import read_host_facts
-from gpuwatch.system.journal import SystemJournal
+from gpuwatch.system.journal_client import JournalClient
 from gpuwatch.system.kmsg import KmsgDoorbell
 from gpuwatch.system.lock import HostLock
 from gpuwatch.system.log import open_log
@@ -46,6 +47,7 @@ from gpuwatch.system.nvml.client import DRIVER_PATH, NvmlClient
 from gpuwatch.system.procfs import ProcFs
 from gpuwatch.system.protocols import (
     Clock,
+    ContainerEngine,
     Courier,
     Doorbell,
     DurableFiles,
@@ -96,10 +98,14 @@ class World:
     hands: Worker
     scribe: Worker
     clerk: Worker
+    engine_talk: Worker
+    engines: Sequence[ContainerEngine]
+    namespaced_pid: Callable[[int], Optional[int]]
     host_files: HostFiles
     unit_files: UnitFiles
     host: str
     simulated: bool = False
+    resident: bool = True
     host_wait_s: float = 0.0  # how long a cycle waits for slow figures of the host
     own_units: tuple[str, ...] = ()
 
@@ -116,6 +122,8 @@ class Assembly:
 
     def close(self) -> None:
         """In the order in which things are needed: messages first, the disk last."""
+        if self.world.resident:
+            self.cycle.stop()
         self.world.courier.close(0.5)
         self.journal.close()
         self.cycle.ports.host.close()
@@ -157,8 +165,10 @@ def assemble(world: World, options: Options, settings: Settings, period_s: float
         log=world.log,
         host=HostSource(world.host_files, world.clock, tuple(map(os.path.abspath, watched)), _rounds_worker),
         units=WorkloadSource(world.unit_files),
+        containers=ContainerSource(world.engines, world.engine_talk, world.clock, stored.state),
+        owner_names=OwnerNames(world.namespaced_pid),
     )
-    cycle = Cycle(ports, settings, stored, settings.host or world.host, period_s, world.host_wait_s)
+    cycle = Cycle(ports, settings, stored, settings.host or world.host, period_s, world.host_wait_s, world.resident)
     scene.attach(cycle)
     return Assembly(cycle, scene, writer, journal, world)
 
@@ -232,13 +242,17 @@ def real_world(options: Options, log: Log, wake: Callable[[], None], inline: boo
         courier=SenderCourier(clock),
         log=log,
         files=RealFiles(),
-        open_journal=lambda cursor: SystemJournal(cursor, clock),
+        open_journal=lambda cursor: JournalClient(cursor, clock),
         doorbell=KmsgDoorbell(options.kmsg),
         hands=worker("hands"),
         scribe=worker("scribe", wake),
         clerk=worker("clerk"),
+        engine_talk=worker("containers", wake),
+        engines=[DockerApi(socket) for socket in SOCKETS],
+        namespaced_pid=processes.namespaced_pid,
         host_files=RealHost(),
         unit_files=CgroupFiles(find_cgroup_root()),
+        resident=not inline,
         host_wait_s=5.0 if inline else 0.0,
         host=os.uname().nodename,
         own_units=(own,) if own else (),
@@ -248,16 +262,16 @@ def real_world(options: Options, log: Log, wake: Callable[[], None], inline: boo
 def run_daemon(options: Options) -> int:
     """The resident daemon; returns after SIGTERM."""
     log = open_log()
-    return _guarded(log, lambda: _daemon(options, log, None))
+    return _guarded(log, lambda: _daemon(options, log, lambda wake: real_world(options, log, wake)))
 
 
-def run_simulated(options: Options) -> int:
-    """The same daemon over a simulated host."""
+def run_over(options: Options, world: Callable[[Log, Callable[[], None]], World]) -> int:
+    """The same daemon over other edges."""
     log = open_log()
-    return _guarded(log, lambda: _daemon(options, log, SimulatedHost(SystemClock())))
+    return _guarded(log, lambda: _daemon(options, log, lambda wake: world(log, wake)))
 
 
-def _daemon(options: Options, log: Log, host: Optional[SimulatedHost]) -> int:
+def _daemon(options: Options, log: Log, make_world: Callable[[Callable[[], None]], World]) -> int:
     loaded = load_settings(options.config)
     for warning in loaded.warnings:
         log.write(WARNING, str(warning))
@@ -269,7 +283,7 @@ def _daemon(options: Options, log: Log, host: Optional[SimulatedHost]) -> int:
     waker = Waker()
     flags = Flags(waker)
     flags.install()
-    world = real_world(options, log, waker.wake) if host is None else simulated_world(host, log, waker.wake)
+    world = make_world(waker.wake)
     settings = loaded.settings
     assembly = assemble(world, options, settings, settings.interval_s)
     process = Process(
@@ -415,28 +429,3 @@ def snapshot_without_daemon(config: str, state_dir: str, run_dir: str, reason: s
     finally:
         lock.release()
     return {"bundle": bundle_id, "path": os.path.join(bundles.root, bundle_id)}
-
-
-# The simulated host
-
-
-def simulated_world(host: SimulatedHost, log: Log, wake: Callable[[], None]) -> World:
-    """The edges of a simulated host; disk, HTTP and clocks are real."""
-    return World(
-        clock=host.clock,
-        gpus=host.gpus,
-        processes=host.processes,
-        systemd=host.systemd,
-        courier=SenderCourier(host.clock),
-        log=log,
-        files=RealFiles(),
-        open_journal=host.open_journal,
-        doorbell=host.doorbell,
-        hands=ThreadWorker("hands"),
-        scribe=ThreadWorker("scribe", wake),
-        clerk=ThreadWorker("clerk"),
-        host_files=SimulatedHostFiles(),
-        unit_files=SimulatedUnitFiles(),
-        host=host.name,
-        simulated=True,
-    )

@@ -20,26 +20,33 @@ from gpuwatch.daemon.account import log_decisions, log_intents
 from gpuwatch.daemon.current import current_facts
 from gpuwatch.daemon.notes import Notes, identity_of, inventory_of, released_until
 from gpuwatch.model.codec import decode, encode
+from gpuwatch.model.container import ContainerReport
 from gpuwatch.model.event import Event
 from gpuwatch.model.gpu import Attribution, DriverState, GpuReport
 from gpuwatch.model.host import HostReport, WorkloadReport
 from gpuwatch.model.incident import Incident
 from gpuwatch.model.instant import Instant
-from gpuwatch.model.intent import Intent
+from gpuwatch.model.intent import Intent, IntentState
 from gpuwatch.model.reading import value
+from gpuwatch.model.reason import ATTRIBUTION_UNKNOWN, NOT_CONFIRMED
 from gpuwatch.model.settings import Settings
 from gpuwatch.policy.state import Inputs, Outcome, PolicyState
 from gpuwatch.policy.step import forget_gpu, step
 from gpuwatch.policy.victims import workload_of
+from gpuwatch.sources.clockwatch import ClockWatch
+from gpuwatch.sources.containers import ContainerSource
 from gpuwatch.sources.gpu import GpuSource
 from gpuwatch.sources.host import HostSource
 from gpuwatch.sources.journal import JournalSource
+from gpuwatch.sources.owner_names import OwnerNames, container_ids
 from gpuwatch.sources.ring import Ring
 from gpuwatch.sources.workloads import WorkloadSource
 from gpuwatch.store.database import Write
 from gpuwatch.store.memory import Snapshot, differences, put, remove
 from gpuwatch.store.writer import Committed, Writer
 from gpuwatch.system.protocols import Clock, Courier, GpuDriver, Interest, Journal, JournalBatch, Log, Processes
+
+PLANNED, PRESERVED, SENT = IntentState.PLANNED, IntentState.PRESERVED, IntentState.SENT
 
 SAMPLE_S = 0.4  # the cycle waits this long for the driver's answers, and not at all while it is silent
 JOURNAL_S = 0.2
@@ -66,6 +73,8 @@ class Ports:
     log: Log
     host: HostSource
     units: WorkloadSource
+    containers: ContainerSource
+    owner_names: OwnerNames
 
 
 @dataclass(frozen=True)
@@ -77,6 +86,7 @@ class Seen:
     attributions: tuple[Attribution, ...] = ()
     host: Optional[HostReport] = None
     units: Optional[WorkloadReport] = None
+    containers: Optional[ContainerReport] = None
     policy: PolicyState = field(default_factory=PolicyState)
     intents: tuple[Intent, ...] = ()
     committed: Committed = field(default_factory=lambda: Committed(durable=True))
@@ -98,6 +108,7 @@ class Cycle:
         host_name: str,
         period_s: float,
         host_wait_s: float = 0.0,
+        resident: bool = True,
     ) -> None:
         self.ports, self.settings = ports, settings
         self._host_name, self._period_s, self._host_wait_s = host_name, period_s, host_wait_s
@@ -116,6 +127,7 @@ class Cycle:
         self._cursor = str(stored.state.get("cursor", ""))
         self._heard: list[JournalBatch] = []
         self._notes = Notes(stored.state)
+        self._clock_watch = ClockWatch(stored.state.get("clock"), resident)
         self._inventory = inventory_of(stored.state)
         if self._inventory:
             ports.gpus.expect(self._inventory)
@@ -140,8 +152,12 @@ class Cycle:
         self.listen()
         batches, self._heard = self._heard, []
         events = tuple(event for batch in batches for event in self._journal_source.events(batch, now))
-        self._note(events)
         attributions = self._gpu_source.observe(report, now)
+        ports.containers.want(container_ids(attributions))
+        containers = ports.containers.observe(now)
+        attributions = ports.owner_names.name(attributions, containers)
+        events += (*containers.events, *self._clock_watch.observe(now))
+        self._note(events)
         host = ports.host.observe(now, self._host_wait_s, report.stuck_since is not None, _pids(attributions))
         units = ports.units.observe(self._workload_units(attributions), now)
         outcome = self._judge(now, report, attributions, events, host, units)
@@ -161,7 +177,7 @@ class Cycle:
         log_intents(ports.log, self._intents, intents)
         self._policy = outcome.state
         self._intents = ports.executor.retained(intents, frozenset(map(_number, outcome.state.incidents.values())), now)
-        self.seen = self._view(now, report, attributions, host, units, committed, batches)
+        self.seen = self._view(now, report, attributions, host, units, containers, committed, batches)
         if committed.durable:
             ports.executor.carry_out(effects)
             ports.desk.hand_over(due, self.settings, now)
@@ -175,10 +191,22 @@ class Cycle:
         self._heard.append(batch)
         return bool(batch.entries or batch.gap)
 
+    def hurries(self) -> bool:
+        """True while seconds count: an alert waits for the second reading of who is there, or an action for its
+        next step. Nothing of it costs more than a look."""
+        alerts = self._policy.alerts.values()
+        unsure = any(each.phase == "firing" and each.reason in (NOT_CONFIRMED, ATTRIBUTION_UNKNOWN) for each in alerts)
+        return unsure or any(each.state in (PLANNED, PRESERVED, SENT) for each in self._intents)
+
     def reload(self, settings: Settings) -> None:
         """Go on with other settings; the next step closes what only the old ones wanted."""
         self.settings = settings
         self._listen_to_workloads()
+
+    def stop(self) -> None:
+        """The daemon ends in order: what comes after a stop without this was a crash or a power cut."""
+        stopped = dict(self._clock_watch.stop(self.ports.clock.now()))
+        self.ports.writer.commit([Write("state", "clock", stopped)])
 
     def release(self, seconds: float) -> float:
         """Let go of the GPUs for so long, also over a restart (S14). When it ends, in UTC seconds."""
@@ -278,7 +306,14 @@ class Cycle:
         writes += differences("intents", {each.id: each for each in self._intents}, {each.id: each for each in intents})
         writes += self.ports.desk.writes()
         writes += self._retention(now)
-        writes += self._notes.differences({"inventory": encode(self._inventory), "released": encode(self._released)})
+        writes += self._notes.differences(
+            {
+                "inventory": encode(self._inventory),
+                "released": encode(self._released),
+                "clock": dict(self._clock_watch.state()),
+            }
+        )
+        writes += [Write("state", name, each) for name, each in self.ports.containers.writes().items()]
         cursor = next((batch.cursor for batch in reversed(batches) if batch.cursor), self._cursor)
         if cursor != self._cursor:
             writes.append(Write("state", "cursor", cursor))  # last: nothing read before it is lost
@@ -323,6 +358,7 @@ class Cycle:
         attributions: tuple[Attribution, ...],
         host: HostReport,
         units: WorkloadReport,
+        containers: ContainerReport,
         committed: Committed,
         batches: list[JournalBatch],
     ) -> Seen:
@@ -333,6 +369,7 @@ class Cycle:
             attributions=attributions,
             host=host,
             units=units,
+            containers=containers,
             policy=self._policy,
             intents=self._intents,
             committed=committed,

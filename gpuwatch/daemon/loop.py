@@ -14,6 +14,8 @@ from gpuwatch.system.protocols import Clock, Doorbell, Log, Manager
 
 RING_S = 1.0  # after the doorbell rang, the journal has it within this time
 RING_STEP_S = 0.02
+HURRY_S = 0.05
+MOST_HURRIED = 20  # early cycles in a row; what takes longer can wait for its second
 WARNING, INFO = 4, 6
 
 
@@ -71,6 +73,9 @@ class Turn(Protocol):
     def listen(self) -> bool:
         """Read the journal; True when there was something."""
 
+    def hurries(self) -> bool:
+        """True when the next cycle should not wait for its time: something is half done."""
+
     def reload(self) -> None:
         """Read the configuration again."""
 
@@ -98,6 +103,7 @@ class Loop:
     def run(self) -> None:
         """READY after the first completed cycle, WATCHDOG after each one."""
         ready = False
+        hurried = 0
         due = self._clock.monotonic()
         while not self._flags.stop:
             if self._flags.reload:
@@ -111,7 +117,8 @@ class Loop:
                 self._manager.notify(WATCHDOG="1", STATUS=status, **ready_field)
                 ready = True
             due = self._next(due)
-            self._wait(due)
+            hurried = hurried + 1 if self._turn.hurries() else 0
+            self._wait(min(due, self._clock.monotonic() + HURRY_S) if 0 < hurried <= MOST_HURRIED else due)
 
     def _cycle(self) -> Optional[str]:
         """The one place for a broad except: a cycle that failed is counted, told, and tried again."""
@@ -134,6 +141,8 @@ class Loop:
 
     def _next(self, due: float) -> float:
         interval = self._interval_s()
+        if self._clock.monotonic() < due:
+            return due  # an early cycle moves no schedule
         late = self._clock.monotonic() - due
         if late > interval:
             self._log.write(INFO, f"the cycle is {late:.1f} s late")

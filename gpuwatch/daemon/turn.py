@@ -59,6 +59,10 @@ class Turn:
         """See loop.Turn."""
         return self.cycle.listen()
 
+    def hurries(self) -> bool:
+        """See loop.Turn."""
+        return self.cycle.hurries()
+
     def reload(self) -> None:
         """A bad configuration is refused with its reasons and the old one stays."""
         try:

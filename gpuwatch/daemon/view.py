@@ -11,11 +11,13 @@ from typing import Any, Optional
 from gpuwatch import __version__
 from gpuwatch.daemon.cycle import Seen
 from gpuwatch.model.codec import encode
-from gpuwatch.model.gpu import Attribution, DriverState, GpuSample
+from gpuwatch.model.container import workload_of as workload_of_container
+from gpuwatch.model.gpu import Attribution, DriverState, GpuSample, Owner
 from gpuwatch.model.incident import Incident, IncidentState
 from gpuwatch.model.settings import Mode, Settings
 from gpuwatch.policy.state import STALE_S
 from gpuwatch.policy.victims import workload_of
+from gpuwatch.sources.owner_names import granted
 
 SCHEMA = 1
 METRICS = (
@@ -90,6 +92,7 @@ def view(seen: Seen, settings: Settings, process: Process, bundles: int, bundle_
             "channels": [each.name for each in settings.channels],
         },
         "machine": _machine(seen),
+        "containers": {} if seen.containers is None else _containers(seen),
         "evidence": {"bundles": bundles, "bytes": bundle_bytes},
         "store": {
             "durable": seen.committed.durable,
@@ -111,6 +114,20 @@ def _machine(seen: Seen) -> dict[str, Any]:
         "stuck": encode(host.stuck),
         "problems": dict(host.problems),
         "units": {} if units is None else {each.unit: encode(each.readings) for each in units.units},
+    }
+
+
+def _containers(seen: Seen) -> dict[str, Any]:
+    """The engines and what runs in them."""
+    assert seen.containers is not None
+    visible = [(sample.index, sample.uuid) for sample in seen.report.samples if not sample.lost]
+    return {
+        "engines": encode(seen.containers.engines),
+        "containers": [
+            {**encode(each), "gpus_granted": None if each.gpus is None else encode(granted(each.gpus, visible))}
+            for each in seen.containers.containers
+        ],
+        "exits": encode(seen.containers.exits),
     }
 
 
@@ -192,7 +209,7 @@ def _gpu(sample: GpuSample, seen: Seen, settings: Settings) -> dict[str, Any]:
         "readings": {name: _reading(sample, name) for name in (*METRICS, *_others(sample))},
         "incidents": incidents,
         "stopping": stopped,
-        "processes": None if attribution is None else _owners(attribution, settings),
+        "processes": None if attribution is None else _owners(attribution, seen, settings),
         "processes_unknown": None if attribution is None else attribution.unknown,
     }
 
@@ -209,7 +226,7 @@ def _reading(sample: GpuSample, name: str) -> dict[str, Any]:
     return {"value": reading.value, "problem": reading.problem}
 
 
-def _owners(attribution: Attribution, settings: Settings) -> list[dict[str, Any]]:
+def _owners(attribution: Attribution, seen: Seen, settings: Settings) -> list[dict[str, Any]]:
     return [
         {
             "pid": owner.pid,
@@ -218,16 +235,29 @@ def _owners(attribution: Attribution, settings: Settings) -> list[dict[str, Any]
             "kind": owner.kind,
             "unit": owner.unit,
             "container": owner.container,
-            "workload": _workload_name(owner.unit if owner.kind == "unit" else None, settings),
+            "workload": _workload_name(owner, seen, settings),
             "used_bytes": owner.used_bytes,
             "confirmed": owner.pid in attribution.confirmed,
+            "container_name": owner.container_name,
+            "container_pid": owner.container_pid,
+            "image": owner.image,
+            "compose": owner.compose,
+            "user_unit": owner.user_unit,
+            "job": owner.job,
+            "instance": owner.instance,
+            "started_boottime_s": owner.started_boottime_s,
         }
         for owner in attribution.owners
     ]
 
 
-def _workload_name(unit: Optional[str], settings: Settings) -> Optional[str]:
-    workload = None if unit is None else workload_of(unit, settings)
+def _workload_name(owner: Owner, seen: Seen, settings: Settings) -> Optional[str]:
+    workload = None
+    if owner.kind == "unit" and owner.unit is not None:
+        workload = workload_of(owner.unit, settings)
+    elif owner.container is not None and seen.containers is not None:
+        container = seen.containers.of(owner.container)
+        workload = None if container is None else workload_of_container(container, settings.workloads)
     return None if workload is None else workload.name
 
 

@@ -51,6 +51,7 @@ class EventMatch:
     codes: tuple[int, ...] = ()  # Xid or SXid numbers
     classes: tuple[str, ...] = ()  # catalogue classes, e.g. host_restart
     fatal: Optional[bool] = None
+    patterns: tuple[str, ...] = ()  # names of the site's patterns (kind log_match)
 
 
 @dataclass(frozen=True)

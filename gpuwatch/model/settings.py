@@ -70,6 +70,27 @@ class Channel:
 
 
 @dataclass(frozen=True)
+class SitePattern:
+    """Lines of the journal that this site wants to know about; catalog/user_patterns.py says which are allowed."""
+
+    name: str
+    literal: str  # is in every such line
+    pattern: Optional[str] = None  # regular expression that begins with the literal; None: the literal alone
+    severity: Severity = Severity.INFO  # of the event; what people are told is a rule's to say
+    meaning: str = ""
+    units: tuple[str, ...] = ()  # globs of the units that print it; empty: every line that is read
+
+
+@dataclass(frozen=True)
+class XidClass:
+    """What this site takes an Xid number for, in place of the table, and why."""
+
+    xid: int
+    klass: str  # of catalog.xid.CLASSES
+    reason: str
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything the configuration says. The defaults here are the ones that ship."""
 
@@ -84,7 +105,13 @@ class Settings:
     channels: tuple[Channel, ...] = ()
     evidence_count: int = 200  # bundles kept
     host: str = ""  # how messages call this host; empty: the host name
+    patterns: tuple[SitePattern, ...] = ()
+    xid_classes: tuple[XidClass, ...] = ()
 
     def workload_mode(self, workload: Workload) -> Mode:
         """The mode that holds for one workload: its own where it has one, else the host's (S6)."""
         return workload.mode or self.mode
+
+    def class_overrides(self) -> dict[int, str]:
+        """Class by Xid number, for catalog.judge.judge and catalog.xid.judge."""
+        return {each.xid: each.klass for each in self.xid_classes}

@@ -50,8 +50,7 @@ class ClockWatch:
         beat = age_s is None or not 0 <= age_s < HEARTBEAT_S or self._last_phase != self._phase
         if beat or jumps:
             self._last, self._last_phase = now, self._phase
-            if self._doubt_s is None:
-                self._stored_drift_s = self._drift_s
+            self._stored_drift_s = self._drift_s
         return (*events, *jumps)
 
     def stop(self, now: Instant) -> Mapping[str, Scalar]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Iterator, Mapping
 from math import isnan, nan
 from typing import Any, Optional
@@ -12,6 +13,7 @@ from gpuwatch.model.instant import Instant
 from gpuwatch.model.reading import Reading
 
 WINDOW_S = 900.0
+MOST_CHANGES = 30  # of what is read once a minute; the newest
 HOST = ""  # in place of a UUID
 
 
@@ -45,6 +47,17 @@ class _Column:
         if self._values is not None:
             self._values[turn % self._size] = nan
 
+    def list(self, oldest: int, newest: int) -> list[Optional[float]]:
+        """The values of these turns, at most as many as there is room for, to 0.001; None where there is none."""
+        if self._values is not None:
+            start, end = oldest % self._size, newest % self._size + 1
+            values = self._values[start:end] if start < end else self._values[start:] + self._values[:end]
+            return [None if isnan(value) else round(value, 3) for value in values]
+        before, there = max(0, self._since - oldest), max(0, self.seen - max(self._since, oldest) + 1)
+        known: list[Optional[float]] = [None if isnan(self._value) else round(self._value, 3)]
+        nothing: list[Optional[float]] = [None]
+        return nothing * before + known * there + nothing * (newest - oldest + 1 - before - there)
+
     def get(self, turn: int) -> float:
         """The value of one of the last turns; NaN where there is none."""
         if self._values is not None:
@@ -60,6 +73,7 @@ class Ring:
         self._utc = array("d", [nan]) * self._size
         self._up = array("d", [nan]) * self._size
         self._columns: dict[tuple[str, str], _Column] = {}
+        self._changes: dict[tuple[str, str], deque[tuple[float, Optional[float]]]] = {}
         self._turn = -1
         self._last: Optional[Instant] = None
 
@@ -82,7 +96,7 @@ class Ring:
         if new:
             self._last = report.taken
             for sample in report.samples:
-                self._put(sample.uuid, sample.slow)
+                self._note(sample.uuid, sample.slow, at.utc_s)
                 self._put(sample.uuid, sample.readings)
         self._put(HOST, host or {})
         if slot == 0:
@@ -101,15 +115,18 @@ class Ring:
         return None
 
     def rows(self, now: Instant) -> Mapping[str, Any]:
-        """Oldest first: {"utc_s": [...], "gpus": {uuid: {metric: [value or None, ...]}}, "host": {metric: [...]}}."""
+        """Oldest first: {"utc_s": [...], "gpus": {uuid: {metric: [value or None, ...]}}, "host": {metric: [...]},
+        "slow": {uuid: {metric: [[utc_s, value], ...]}}}. `slow` has what is read once a minute, as it changed."""
         turns = list(self._turns())
-        gpus: dict[str, dict[str, list[Any]]] = {}
+        gpus: dict[str, dict[str, Any]] = {}
         for (uuid, metric), column in self._columns.items():
-            values = map(column.get, turns)
-            gpus.setdefault(uuid, {})[metric] = [None if isnan(value) else round(value, 3) for value in values]
+            gpus.setdefault(uuid, {})[metric] = column.list(turns[0], turns[-1])
+        slow: dict[str, dict[str, Any]] = {}
+        for (uuid, metric), changes in self._changes.items():
+            slow.setdefault(uuid, {})[metric] = [[round(utc_s, 3), value] for utc_s, value in changes]
         host = gpus.pop(HOST, {})
         times = [round(self._utc[turn % self._size], 3) for turn in turns]
-        return {"until_utc_s": now.utc_s, "utc_s": times, "gpus": gpus, "host": host}
+        return {"until_utc_s": now.utc_s, "utc_s": times, "gpus": gpus, "host": host, "slow": slow}
 
     def _turns(self, newest_first: bool = False) -> Iterator[int]:
         oldest = max(0, self._turn - self._size + 1)
@@ -125,7 +142,16 @@ class Ring:
             else:
                 column.put(self._turn, reading.value)
 
+    def _note(self, uuid: str, readings: Mapping[str, Reading], utc_s: float) -> None:
+        """What changes seldom: when it did."""
+        for metric, reading in readings.items():
+            changes = self._changes.setdefault((uuid, metric), deque(maxlen=MOST_CHANGES))
+            if not changes or changes[-1][1] != reading.value:
+                changes.append((utc_s, reading.value))
+
     def _forget(self) -> None:
         """Columns of which nothing is left: a GPU that is gone costs nothing."""
         oldest = self._turn - self._size
         self._columns = {key: column for key, column in self._columns.items() if column.seen > oldest}
+        there = {uuid for uuid, _ in self._columns}
+        self._changes = {key: changes for key, changes in self._changes.items() if key[0] in there}

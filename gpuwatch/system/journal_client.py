@@ -144,6 +144,8 @@ class JournalClient:
     def _take(self, message: Mapping[str, Any]) -> None:
         self._rows += message["entries"]
         if "cursor" not in message:
+            if self._child is not None:
+                self._child.send({"go": True})
             return
         entries = tuple(JournalEntry(*row) for row in self._rows)
         self._rows = []

@@ -23,7 +23,7 @@ class JournalLog:
         """Log one line. A journal that does not take it is not our caller's trouble."""
         pairs = {"MESSAGE": message, "PRIORITY": str(priority), "SYSLOG_IDENTIFIER": "gpuwatch", **(fields or {})}
         try:
-            self._send(*(f"{key}={text}".encode() for key, text in pairs.items()))
+            self._send(*(f"{key}={text}".encode("utf-8", "replace") for key, text in pairs.items()))
         except OSError:
             sys.stderr.write(f"<{priority}>{message}\n")
 

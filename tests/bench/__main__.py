@@ -9,6 +9,7 @@ TITLES = {
     "journal": "The journal path",
     "classify": "Lines to events",
     "sampling": "A sampling pass over eight GPUs",
+    "history": "A million rows of history",
     "imports": "What the resident process imports",
     "idle": "The idle daemon in a booted systemd, eight GPUs at 1 s",
     "stop": "From a kernel line to a stopped unit",

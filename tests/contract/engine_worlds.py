@@ -1,4 +1,4 @@
-"""The same containers, made in two ways: simulated, and in real podman behind its Docker-compatible API."""
+"""The same containers, made in several ways: simulated, and in real engines behind their API."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpuwatch.simulation.containers import SimulatedEngine
 from gpuwatch.system.containers import DockerApi
 from gpuwatch.system.protocols import ContainerEngine
 from tests.fakes.clock import FakeClock
-from tests.lab.podman import Podman
+from tests.lab.engines import EngineApi
 from tests.lab.waiting import wait_for
 
 _numbers = itertools.count(1)
@@ -81,24 +81,22 @@ class SimulatedWorld:
         self.simulated.remove(container_id)
 
 
-class PodmanWorld:
-    """Real podman. A container ends by itself when its file /end holds a number."""
+class RealWorld:
+    """Real podman or docker. A container ends by itself when its file /end holds a number."""
 
-    kind = "podman"
-
-    def __init__(self, podman: Podman) -> None:
-        self.podman = podman
-        self.engine: ContainerEngine = DockerApi(podman.socket)
+    def __init__(self, kind: str, api: EngineApi) -> None:
+        self.kind, self.api = kind, api
+        self.engine: ContainerEngine = DockerApi(api.socket)
 
     def now_ns(self) -> int:
         return time.time_ns()
 
     def create(self, labels: Optional[dict[str, str]] = None) -> str:
         script = "while [ ! -s /end ]; do sleep 0.05; done; read code </end; exit $code"
-        return self.podman.create(f"box{next(_numbers)}", script, Labels=labels or {})
+        return self.api.create(f"box{next(_numbers)}", script, Labels=labels or {})
 
     def start(self, container_id: str) -> None:
-        self.podman.post(container_id, "start")
+        self.api.post(container_id, "start")
         self._until(container_id, "running")
 
     def end(self, container_id: str, exit_code: int) -> None:
@@ -109,14 +107,14 @@ class PodmanWorld:
         self._until(container_id, "exited")
 
     def kill(self, container_id: str) -> None:
-        self.podman.post(container_id, "kill?signal=KILL")
+        self.api.post(container_id, "kill?signal=KILL")
         self._until(container_id, "exited")
 
     def pause(self, container_id: str, paused: bool) -> None:
-        self.podman.post(container_id, "pause" if paused else "unpause")
+        self.api.post(container_id, "pause" if paused else "unpause")
 
     def remove(self, container_id: str) -> None:
-        self.podman.remove(container_id)
+        self.api.remove(container_id)
 
     def _until(self, container_id: str, status: str) -> None:
         def there() -> bool:

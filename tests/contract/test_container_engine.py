@@ -1,4 +1,4 @@
-"""protocols.ContainerEngine: simulated, and DockerApi against real podman."""
+"""protocols.ContainerEngine: simulated, and DockerApi against real podman and, where it is installed, real docker."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from gpuwatch.model.container import EngineError, EngineState
 from gpuwatch.system.containers import DockerApi
 from gpuwatch.system.procfs import ProcFs
 from tests.conftest import refuse
-from tests.contract.engine_worlds import PodmanWorld, SimulatedWorld, World
-from tests.lab.podman import Podman, why_no_podman
+from tests.contract.engine_worlds import RealWorld, SimulatedWorld, World
+from tests.lab.engines import Docker, Podman, why_no_docker, why_no_podman
 
 SECOND_NS = 10**9
 
@@ -24,10 +24,18 @@ def podman() -> Iterator[Podman]:
         yield podman
 
 
-@pytest.fixture(params=["docker, simulated", "podman, simulated", "podman"])
+@pytest.fixture(scope="module")
+def docker() -> Iterator[Docker]:
+    if why_no_docker():
+        pytest.skip(f"optional: {why_no_docker()}")
+    with Docker() as docker:
+        yield docker
+
+
+@pytest.fixture(params=["docker, simulated", "podman, simulated", "podman", "docker"])
 def world(request: pytest.FixtureRequest) -> World:
-    if request.param == "podman":
-        return PodmanWorld(request.getfixturevalue("podman"))
+    if request.param in ("podman", "docker"):
+        return RealWorld(request.param, request.getfixturevalue(request.param))
     return SimulatedWorld(request.param.split(",")[0])
 
 
@@ -124,8 +132,8 @@ def test_a_second_run(world: World) -> None:
     world.start(container_id)
     first = world.engine.inspect(container_id)
     world.end(container_id, 5)
-    if isinstance(world, PodmanWorld):
-        world.podman.call("POST", f"/containers/{container_id}/start")  # its file says that it ends at once
+    if isinstance(world, RealWorld):
+        world.api.call("POST", f"/containers/{container_id}/start")  # its file says that it ends at once
         wanted = None
     else:
         world.start(container_id)
@@ -165,7 +173,7 @@ def test_nobody_answers(podman: Podman) -> None:
 
 def test_a_process_in_it_is_found_by_its_cgroup(podman: Podman) -> None:
     """From a pid of the host to the container and to the pid in there."""
-    world = PodmanWorld(podman)
+    world = RealWorld("podman", podman)
     container_id = world.create()
     world.start(container_id)
     found = world.engine.inspect(container_id)

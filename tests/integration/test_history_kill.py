@@ -23,7 +23,7 @@ from tests.lab.refusal import why_no_namespaces
 
 EVER = (0.0, 9e9)
 CARDS = [gpu(index, 60 + index) for index in range(8)]
-CLONE_NEWNS, MS_PRIVATE_EVERYWHERE = 0x00020000, (1 << 18) | (1 << 14)
+CLONE_NEWNS, MS_PRIVATE_EVERYWHERE, MS_RDONLY, MS_REMOUNT = 0x00020000, (1 << 18) | (1 << 14), 1, 32
 
 
 def _record_for_ever(folder: Path, clock: FakeClock) -> None:
@@ -130,3 +130,17 @@ def test_a_reader_that_stays_does_not_hold_the_writer_up(tmp_path: Path) -> None
         assert len(list(slow)) == 59  # as it was when reading began
     assert len(read_history(recorder.path, "3", *EVER)) == 660
     assert read_events(recorder.path, EventFilter()) == ()
+
+
+@pytest.mark.namespaces
+def test_a_disk_that_went_read_only_can_still_be_read(small_disk: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        _mount(small_disk, 8 << 20)
+        recorder = Recorder(small_disk)
+        recorder.run(60, *CARDS)
+        recorder.history.close()
+        if ctypes.CDLL(None).mount(b"none", str(small_disk).encode(), None, MS_RDONLY | MS_REMOUNT, None):
+            os._exit(2)
+        os._exit(0 if len(read_history(recorder.path, "3", *EVER)) == 12 else 1)
+    assert os.waitpid(child, 0)[1] == 0

@@ -63,8 +63,8 @@ class Host:
         self.clients.append(JournalClient(self.cursor, self.clock, path=str(folder), start=start))
         return self.clients[-1]
 
-    def write(self, count: int, since: int = 1) -> None:
-        write_journal(self.file, lines(count, since))
+    def write(self, count: int, since: int = 1, text: str = "line") -> None:
+        write_journal(self.file, lines(count, since, text))
 
 
 @pytest.fixture
@@ -192,6 +192,23 @@ def test_only_what_is_of_interest_wakes(host: Host) -> None:
 def test_a_large_batch_comes_whole(host: Host) -> None:
     host.write(9000)
     assert collect(host.client, 9000) == [f"line {number}" for number in range(1, 9001)]
+
+
+def test_what_must_be_escaped_does_not_swell_beyond_bounds(host: Host) -> None:
+    """A control character takes six bytes in JSON, and a user may print nothing else."""
+    host.write(900, text="\x01" * 15_000)
+    assert len(collect(host.client, 900)) == 900
+    assert len(host.started) == 1
+
+
+def test_an_answer_that_never_ended_is_forgotten(host: Host) -> None:
+    children = iter(["tests.fakes.half_journal", "gpuwatch.system.journal_child"])
+    host.write(2)
+    client = JournalClient(host.cursor, host.clock, path=str(host.folder), start=lambda: JsonChild(next(children)))
+    host.clients.append(client)
+    wait_for(lambda: "ended" in client.read(100, 0.2).problem)
+    host.clock.tick(1.1)
+    assert collect(client, 2) == ["line 1", "line 2"]
 
 
 def test_a_child_that_can_not_be_started_is_told(host: Host) -> None:

@@ -11,6 +11,8 @@ from gpuwatch.model.event import Event
 from gpuwatch.sources.journal import JournalSource
 from gpuwatch.system.clock import SystemClock
 from gpuwatch.system.journal import SystemJournal
+from gpuwatch.system.journal_client import JournalClient
+from gpuwatch.system.protocols import Interest
 from tests.lab.nspawn import Container
 from tests.lab.waiting import wait_for
 
@@ -82,6 +84,24 @@ def test_the_manager_tells_how_a_unit_failed(booted: Container, follower: Follow
     event = follower.find("unit_failed", unit="journald-test-fails.service")
     assert event.fields["result"] == "exit-code"
     booted.run("systemctl", "reset-failed", "journald-test-fails.service", check=False)
+
+
+def test_the_child_reads_what_units_print(booted: Container) -> None:
+    places = (f"{booted.root}/var/log/journal", f"{booted.root}/run/log/journal")
+    path = next(place for place in places if os.path.isdir(place))
+    client = JournalClient("", SystemClock(), Interest(("journald-prints@*.service",)), path=path)
+    client.read(1000, 1.0)
+    for unit, text in (("other", "not of interest"), ("journald-prints@a", "CUDA out of memory")):
+        booted.run("systemd-run", "--quiet", "--wait", f"--unit={unit}", "echo", text)
+    read: list[str] = []
+
+    def printed() -> list[str]:
+        batch = client.read(1000, 0.2)
+        read.extend(entry.fields["MESSAGE"] for entry in batch.entries if "_SYSTEMD_UNIT" in entry.fields)
+        return read
+
+    assert wait_for(printed) == ["CUDA out of memory"]
+    client.close()
 
 
 def test_rotation_and_vacuum_by_journald(booted: Container, follower: Follower) -> None:  # J2, J4, J5

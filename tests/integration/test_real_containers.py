@@ -18,7 +18,7 @@ from gpuwatch.system.clock import SystemClock
 from gpuwatch.system.containers import DockerApi
 from gpuwatch.system.worker import ThreadWorker
 from tests.conftest import refuse
-from tests.lab.podman import Podman, why_no_podman
+from tests.lab.engines import Podman, why_no_podman
 from tests.lab.waiting import wait_for
 
 TRAP = "trap 'exit 7' TERM; while :; do sleep 0.05; done"

@@ -10,6 +10,7 @@ from gpuwatch.daemon.app import Assembly, Options, World, assemble, load_setting
 from gpuwatch.model.incident import Incident
 from gpuwatch.model.intent import Intent
 from gpuwatch.model.notification import SpoolEntry
+from gpuwatch.simulation.containers import SimulatedEngine
 from gpuwatch.simulation.host import SERVING, TRAINING, SimulatedHost
 from gpuwatch.simulation.host_readings import SimulatedHostFiles, SimulatedUnitFiles
 from gpuwatch.store.database import read_documents
@@ -60,6 +61,7 @@ class Bench:
         self.courier = edges.pop("courier", None) or FakeCourier()
         self.log = FakeLog()
         self.host_files = SimulatedHostFiles()
+        self.engine = SimulatedEngine(self.clock)
         self.edges = edges
         self.period_s = 1.0
         key = folder / "key"
@@ -95,6 +97,9 @@ class Bench:
             "hands": InlineWorker(),
             "scribe": InlineWorker(),
             "clerk": InlineWorker(),
+            "engine_talk": InlineWorker(),
+            "engines": [self.engine],
+            "namespaced_pid": lambda pid: None,
             "host_files": self.host_files,
             "unit_files": SimulatedUnitFiles(),
             "host": self.host.name,

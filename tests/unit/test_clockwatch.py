@@ -81,6 +81,17 @@ def test_single_passes_notice_a_jump_together() -> None:
     assert kinds == [[], ["time_jump"], []]
 
 
+def test_passes_a_minute_apart_notice_a_jump_together() -> None:
+    clock, kinds = FakeClock(), []
+    state: dict[str, Any] = {}
+    for step in (0.0, -3600.0, 0.0, 0.0):
+        clock.advance(59.5)
+        watch = ClockWatch(state, resident=False)
+        kinds.append([event.kind for event in observe(watch, clock, step)])
+        state = stored(watch)
+    assert kinds == [[], [], ["time_jump"], []]
+
+
 def reboot(state: Mapping[str, Any], clock: FakeClock, away_s: float = 60.0, resident: bool = True) -> list[Event]:
     clock.utc_s += away_s - 60.0
     clock.reboot(NEXT)

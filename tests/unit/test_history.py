@@ -44,6 +44,12 @@ def rows(recorder: Recorder, card: str = "0", *metrics: str) -> list[Any]:
     return list(read_history(recorder.path, card, *EVER, metrics or None))
 
 
+def value_then(recorder: Recorder, seconds_ago: float, metric: str) -> Optional[float]:
+    row = recorder.at(seconds_ago).row
+    assert row is not None
+    return row.values[metric]
+
+
 # What is kept
 
 
@@ -88,10 +94,10 @@ def test_what_changes_seldom_is_written_when_it_changes_and_known_between(tmp_pa
     connection = sqlite3.connect(recorder.path)
     assert connection.execute("SELECT count(*) FROM slow").fetchone()[0] == 2
     connection.close()
-    assert recorder.at(150).row.values["gpu.ecc_uncorrected"] == 0  # type: ignore[union-attr]
-    assert recorder.at(10).row.values["gpu.ecc_uncorrected"] == 7  # type: ignore[union-attr]
-    told = [row.values["gpu.ecc_uncorrected"] for row in rows(recorder, "0", "gpu.ecc_uncorrected")]
-    assert told == [0] * 24 + [7] * 24
+    assert value_then(recorder, 150, "gpu.ecc_uncorrected") == 0
+    assert value_then(recorder, 10, "gpu.ecc_uncorrected") == 7
+    found = [row.values["gpu.ecc_uncorrected"] for row in rows(recorder, "0", "gpu.ecc_uncorrected")]
+    assert found == [0] * 24 + [7] * 24
 
 
 def test_the_host_has_a_row_a_tick_of_its_own_also_without_a_driver(tmp_path: Path) -> None:
@@ -253,7 +259,8 @@ def test_two_boots(tmp_path: Path) -> None:
     known = recorder.at(90)
     assert (known.there, known.why) == (None, "host_down")
     assert [row.at.boot_id for row in rows(recorder)] == ["1" * 32] * 12 + [NEXT_BOOT] * 12
-    assert recorder.at(1).row.at.boot_id == NEXT_BOOT  # type: ignore[union-attr]
+    newest = recorder.at(1).row
+    assert newest is not None and newest.at.boot_id == NEXT_BOOT
 
 
 def test_a_machine_that_slept_was_not_looked_at(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Optional
 
 import pytest
 
-from gpuwatch.daemon.loop import Flags, Loop, Waker
+from gpuwatch.daemon.loop import MOST_HURRIED, Flags, Loop, Waker
 from gpuwatch.model.errors import SourceError
 from gpuwatch.system.clock import SystemClock
 from tests.fakes.manager import FakeManager
@@ -40,6 +40,7 @@ class Turn:
         self.flags, self.left = flags, cycles
         self.times: list[float] = []
         self.reloads = 0
+        self.hurry = 0
         self.errors: dict[int, Exception] = {}
         self.heard = 0
         self.bell: Optional[Bell] = None
@@ -58,6 +59,10 @@ class Turn:
     def listen(self) -> bool:
         self.heard += 1
         return self.heard >= 3
+
+    def hurries(self) -> bool:
+        self.hurry -= 1
+        return self.hurry >= 0
 
     def reload(self) -> None:
         self.reloads += 1
@@ -127,3 +132,20 @@ def test_the_doorbell_brings_the_next_cycle_forward(parts: dict[str, Any]) -> No
     loop(parts, turn, interval_s=30.0).run()
     assert SystemClock().monotonic() - started < 10
     assert turn.heard == 3, "the journal is read until the line has come"
+
+
+def test_what_is_half_done_brings_the_next_cycle_forward(parts: dict[str, Any]) -> None:
+    turn = Turn(parts["flags"], 4)
+    turn.hurry = 3
+    started = SystemClock().monotonic()
+    loop(parts, turn, interval_s=30.0).run()
+    assert SystemClock().monotonic() - started < 10
+
+
+def test_hurry_has_an_end(parts: dict[str, Any]) -> None:
+    turn = Turn(parts["flags"], 1000)
+    turn.hurry = 10_000
+    began = SystemClock().monotonic()
+    turn.left = MOST_HURRIED + 3
+    loop(parts, turn, interval_s=1.5).run()
+    assert SystemClock().monotonic() - began > 1.0, "the last cycles came at their own time"

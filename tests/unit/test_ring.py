@@ -91,11 +91,13 @@ def test_the_host_is_kept_while_the_driver_says_nothing() -> None:
     assert rows["gpus"][uuid(0)]["gpu.temperature"] == [60, None, None]
 
 
-def test_what_is_read_once_a_minute_is_there_too() -> None:
+def test_what_is_read_once_a_minute_is_there_as_it_changed() -> None:
     ring = Ring(1.0, window_s=5)
-    card = replace(gpu(0), slow={"gpu.ecc_uncorrected": value(3)})
-    ring.add(report(at(0), card))
-    assert ring.rows(at(0))["gpus"][uuid(0)]["gpu.ecc_uncorrected"] == [3]
+    for second, errors in enumerate((0, 0, 3, 3)):
+        ring.add(report(at(second), replace(gpu(0), slow={"gpu.ecc_uncorrected": value(errors)})))
+    rows = ring.rows(at(4))
+    assert rows["slow"] == {uuid(0): {"gpu.ecc_uncorrected": [[at(0).utc_s, 0], [at(2).utc_s, 3]]}}
+    assert "gpu.ecc_uncorrected" not in rows["gpus"][uuid(0)]
 
 
 def test_a_change_is_measured_by_the_machines_own_clock() -> None:
