@@ -161,7 +161,6 @@ def _repeated(story: _Story, clock: Column) -> str:
 
 def _cut(text: str, columns: int) -> str:
     """At most that many columns of a terminal; the last says that there is more."""
-    text = safe(text)
     if width(text) <= columns:
         return text
     kept, used = [], 1

@@ -26,6 +26,7 @@ from gpuwatch.model.rule import ACTIONS, DESTRUCTIVE, Clear, EventMatch, Rule, S
 
 LATER_ACTIONS = ("throttle", "freeze", "hold", "kill", "pause", "resume")
 DEFAULT_CLEAR_FOR_S = 60.0
+_SCOPES = {"host": "the host", "filesystem": "a file system", "sensor": "a sensor of the host", "unit": "a unit"}
 _ONLY_METRIC = ("above", "below", "for", "clear", "unless_supported")
 
 
@@ -212,7 +213,7 @@ def _metric_rule(fields: Fields, path: str, report: Report) -> Optional[Rule]:
 def _check_unless(fields: Fields, path: str, report: Report, metric: Metric) -> None:
     name = fields.value("unless_supported")
     if name is not None and metric.scope != "gpu":
-        text = f"is for rules about a GPU; {metric.name} is about the host"
+        text = f"is for rules about a GPU; {metric.name} is about {_SCOPES[metric.scope]}"
         report.error(fields.place_of("unless_supported"), join(path, "unless_supported"), text)
     elif name is not None and name == metric.name:
         text = "is the rule's own metric, so the rule could never apply"
@@ -289,9 +290,9 @@ def _check_ladder(fields: Fields, path: str, report: Report) -> None:
         report.error(place, here, f"can't stop anything: anybody can write a line that makes a {event.kind}")
         return
     if metric is not None and metric.scope != "gpu":
-        report.error(
-            place, here, f"can't stop anything: {metric.name} is about the host, and what to stop is found by its GPU"
-        )
+        about = _SCOPES[metric.scope]
+        text = f"can't stop anything: {metric.name} is about {about}, and what to stop is found by its GPU"
+        report.error(place, here, text)
     if event is not None and not EVENT_KINDS[event.kind].of_gpu:
         report.error(
             place, here, f"can't stop anything: {event.kind} names no GPU, and what to stop is found by its GPU"

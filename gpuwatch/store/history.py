@@ -87,7 +87,7 @@ class History:
         uuids = {sample.pci: sample.uuid for sample in report.samples} if admitted else {}
         for event in admitted:
             self._events.append(NotedEvent(_on_its_gpu(event, uuids), incident_of(event)))
-        self._keep_report(report, now)
+        self._keep_report(report)
         if self._due(now):
             tick = self._tick(report, host_readings, now)
             if tick is not None:
@@ -113,11 +113,10 @@ class History:
         since = None if self._last is None else now.since(self._last)
         return since is None or since >= self._period_s - EARLY_S
 
-    def _keep_report(self, report: GpuReport, now: Instant) -> None:
-        """An answer of the driver counts once, and only while it is fresh."""
-        age = None if report.taken is None else now.since(report.taken)
-        fresh = report.state is DriverState.OK and age is not None and age <= FRESH_S
-        if fresh and (not self._reports or self._reports[-1].taken != report.taken) and report.taken != self._taken:
+    def _keep_report(self, report: GpuReport) -> None:
+        """An answer of the driver counts once."""
+        last = self._reports[-1].taken if self._reports else self._taken
+        if report.state is DriverState.OK and report.taken is not None and report.taken != last:
             self._reports.append(report)
             del self._reports[:-MOST_REPORTS]
 

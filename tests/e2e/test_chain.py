@@ -183,7 +183,7 @@ def test_process_list_with_an_impossible_pid_stops_nothing(host: GpuHost) -> Non
     host.scenario.heat(GPU, HOT)
     wait_for(lambda: "attribution_unknown" in host.reasons("gpu-critical"), 20, "the reason is logged", every_s=0.3)
     assert host.container.show("burner@3.service", "ActiveState")["ActiveState"] == "active"
-    assert host.incident("gpu-critical")["incident"]["subject"]["key"] == uuid(GPU)
+    assert host.incident("gpu-critical")["incident"]["subject"]["id"] == uuid(GPU)
 
 
 # -- what a crash leaves behind ----------------------------------------------------------------

@@ -77,4 +77,4 @@ def test_every_line_of_a_burst_is_kept_apart_by_gpu(host: GpuHost) -> None:
     for index in (1, 5):
         host.kernel_says(XID_79.replace(pci(3)[4:-2].lower(), pci(index)[4:-2].lower()))
     wait_for(lambda: len(host.incidents()) == 2, 15, "two incidents", every_s=0.2)
-    assert len({each["incident"]["subject"]["key"] for each in host.incidents()}) == 2
+    assert len({each["incident"]["subject"]["id"] for each in host.incidents()}) == 2

@@ -202,6 +202,10 @@ MISTAKES = [
         RULE + "    metric: host.driver_silent\n    above: 10s\n    ladder: [{do: [stop]}]\n",
         "6:13: rules[0].ladder: can't stop anything: host.driver_silent is about the host",
     ),
+    (
+        RULE + "    metric: unit.tasks\n    above: 10\n    ladder: [{do: [stop]}]\n",
+        "6:13: rules[0].ladder: can't stop anything: unit.tasks is about a unit, and what to stop is found by its GPU",
+    ),
     (RULE + "    event: xidd\n", "4:12: rules[0].event: no event 'xidd' (did you mean xid?)"),
     (RULE + "    event: {codes: [79]}\n", "4:12: rules[0].event: 'kind' is missing, e.g. kind: xid"),
     (

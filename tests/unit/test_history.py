@@ -21,6 +21,7 @@ from gpuwatch.store import history_schema as schema
 from gpuwatch.store.history import History
 from gpuwatch.store.history_query import at, read_events, read_history
 from gpuwatch.store.history_read import open_history
+from gpuwatch.store.history_retention import PAGES, give_back
 from gpuwatch.store.history_rows import EventFilter, Gap, Keep
 from gpuwatch.system.worker import InlineWorker, ThreadWorker
 from tests.fakes.clock import FakeClock
@@ -118,6 +119,15 @@ def test_the_same_answer_of_the_driver_is_not_written_twice(tmp_path: Path) -> N
     for _ in range(7):
         recorder.cycle(given=same)
     assert [row.state for row in rows(recorder)] == ["read", "late"]
+
+
+def test_the_same_answer_does_not_count_twice_in_a_row(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path)
+    busy = report(recorder.clock.now(), gpu(0, utilisation=100))
+    recorder.cycle(given=busy)
+    recorder.cycle(given=busy)
+    recorder.run(4, gpu(0, utilisation=0))
+    assert [row.values["gpu.utilisation"] for row in rows(recorder)] == [100, 0]
 
 
 def test_nothing_is_written_while_the_driver_is_asked_for_the_first_time(tmp_path: Path) -> None:
@@ -227,6 +237,28 @@ def test_a_silent_driver_says_nothing_about_its_cards(tmp_path: Path) -> None:
     assert recorder.at(150).there is True and recorder.at(1).there is True
 
 
+def test_a_driver_is_silent_until_the_row_in_which_it_speaks_again(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path)
+    recorder.run(60)
+    recorder.silent(60)
+    recorder.run(61)
+    spoke = next(row.at.boottime_s for row in rows(recorder) if row.at.boottime_s > 1100 and row.state == "read")
+    assert recorder.at(recorder.clock.boottime_s - spoke + 2).why == "driver_silent"
+    assert recorder.at(recorder.clock.boottime_s - spoke).there is True
+
+
+def test_a_silence_that_a_killed_daemon_left_open_ends_with_its_last_row(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path)
+    recorder.run(60)
+    recorder.silent(60)
+    recorder.clock.advance(600)
+    recorder.start()
+    recorder.run(60)
+    silence, down = gaps(recorder)
+    assert (silence.reason, down.reason) == ("driver_silent", "gpuwatch_down")
+    assert silence.until_utc_s == down.from_utc_s
+
+
 def test_the_daemon_was_down(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path)
     recorder.run(60)
@@ -313,6 +345,9 @@ def test_the_clock_was_set_back_an_hour_and_the_answer_is_about_the_second_time(
     temperatures = [row.values["gpu.temperature"] for row in rows(recorder)]
     assert temperatures == [50] * 720 + [80] * 360  # in the order in which it was
     assert len({row.at.utc_s for row in rows(recorder)}) == 1080
+    with open_history(recorder.path) as reader:
+        ups = [row.at.boottime_s for row in reader.rows(None, *EVER)]
+    assert ups == sorted(ups)
     once = recorder.at(-900)
     assert once.there is True and not once.twice and once.row is not None
     assert once.row.values["gpu.temperature"] == 50
@@ -503,6 +538,33 @@ def test_a_minute_in_which_the_card_was_lost_stays_one(tmp_path: Path) -> None:
     states = [row.state for row in rows(recorder) if row.at.boottime_s < 1400]
     assert states.count("lost") == 1 and set(states) == {"read", "lost"}
     assert all(row.state == "read" for row in rows(recorder, "1"))
+
+
+def test_a_minute_in_which_the_card_was_not_listed_for_a_while_is_no_good_one(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, keep=Keep(full_s=600, free_bytes=0))
+    recorder.run(300)
+    recorder.run(10, gpu(1, 61))
+    recorder.run(2 * 3600, step_s=5)
+    states = [row.state for row in rows(recorder) if row.at.boottime_s < 1500]
+    assert states.count("lost") == 1 and len(states) < 15
+
+
+def test_room_that_is_free_goes_back_to_the_file_system(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path)
+    recorder.run(3600, step_s=5)
+    recorder.history.close()
+    connection = sqlite3.connect(recorder.path, isolation_level=None)
+    connection.execute("DELETE FROM samples")
+    free = connection.execute("PRAGMA freelist_count").fetchone()[0]
+    assert free < 4 * PAGES
+    give_back(connection)  # the next hours will need that little
+    connection.execute("CREATE TABLE ballast (x BLOB)")
+    connection.execute("INSERT INTO ballast VALUES (zeroblob(8000000))")
+    connection.execute("DROP TABLE ballast")
+    grown = connection.execute("PRAGMA page_count").fetchone()[0]
+    give_back(connection)
+    assert grown - connection.execute("PRAGMA page_count").fetchone()[0] == PAGES
+    connection.close()
 
 
 def test_an_hour_that_came_twice_is_thinned_as_two(tmp_path: Path) -> None:

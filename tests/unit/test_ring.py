@@ -107,3 +107,11 @@ def test_a_change_is_measured_by_the_machines_own_clock() -> None:
         moment = replace(moment, utc_s=moment.utc_s - (3600 if second > 5 else 0))
         ring.add(report(moment, gpu(0, 40 + second)))
     assert ring.change(uuid(0), "gpu.temperature", 8) == 8
+
+
+def test_a_value_that_is_missing_once_is_not_the_one_of_a_round_before() -> None:
+    ring = Ring(1.0, window_s=5)
+    for second in range(9):
+        ring.add(report(at(second), gpu(0, 40 + second)))
+    ring.add(report(at(9), replace(gpu(0), readings={"gpu.power": value(1)})))
+    assert ring.rows(at(9))["gpus"][uuid(0)]["gpu.temperature"] == [45, 46, 47, 48, None]
