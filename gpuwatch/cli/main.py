@@ -19,6 +19,8 @@ VERBS = {
     "status": ("status", "GPUs, who uses them, incidents, health of gpuwatch itself"),
     "check": ("check", "read-only probe for monitoring (Nagios exit codes 0-3)"),
     "incident": ("incident", "list, show: what happened, what was done"),
+    "event": ("event", "list: what the sources said happened"),
+    "history": ("history", "a GPU's readings then, or over a time; --at, --since, --until"),
     "evidence": ("evidence", "list, show, verify bundles on disk"),
     "snapshot": ("snapshot", "write an evidence bundle now"),
     "explain": ("explain", "what an Xid number or a kernel line means, and what to do next"),

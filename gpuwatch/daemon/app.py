@@ -30,6 +30,7 @@ from gpuwatch.sources.containers import ContainerSource
 from gpuwatch.sources.host import HostSource
 from gpuwatch.sources.owner_names import OwnerNames
 from gpuwatch.sources.workloads import WorkloadSource
+from gpuwatch.store.history import PERIOD_S, History
 from gpuwatch.store.memory import Snapshot, from_documents
 from gpuwatch.store.writer import Writer
 from gpuwatch.system.clock import SystemClock, local_zone
@@ -98,6 +99,7 @@ class World:
     hands: Worker
     scribe: Worker
     clerk: Worker
+    archivist: Worker  # writes history, where a slow disk delays nothing else
     engine_talk: Worker
     engines: Sequence[ContainerEngine]
     namespaced_pid: Callable[[int], Optional[int]]
@@ -128,6 +130,7 @@ class Assembly:
         self.journal.close()
         self.cycle.ports.host.close()
         self.world.gpus.close(1.0)
+        self.cycle.ports.history.close()
         self.writer.close()
         self.world.systemd.close()
 
@@ -167,6 +170,9 @@ def assemble(world: World, options: Options, settings: Settings, period_s: float
         units=WorkloadSource(world.unit_files),
         containers=ContainerSource(world.engines, world.engine_talk, world.clock, stored.state),
         owner_names=OwnerNames(world.namespaced_pid),
+        history=History(
+            os.path.join(options.state_dir, "history.db"), world.archivist, world.clock, max(PERIOD_S, period_s)
+        ),
     )
     cycle = Cycle(ports, settings, stored, settings.host or world.host, period_s, world.host_wait_s, world.resident)
     scene.attach(cycle)
@@ -247,6 +253,7 @@ def real_world(options: Options, log: Log, wake: Callable[[], None], inline: boo
         hands=worker("hands"),
         scribe=worker("scribe", wake),
         clerk=worker("clerk"),
+        archivist=worker("archivist"),
         engine_talk=worker("containers", wake),
         engines=[DockerApi(socket) for socket in SOCKETS],
         namespaced_pid=processes.namespaced_pid,

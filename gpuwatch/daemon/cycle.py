@@ -42,6 +42,7 @@ from gpuwatch.sources.owner_names import OwnerNames, container_ids
 from gpuwatch.sources.ring import Ring
 from gpuwatch.sources.workloads import WorkloadSource
 from gpuwatch.store.database import Write
+from gpuwatch.store.history import History, IncidentOf
 from gpuwatch.store.memory import Snapshot, differences, put, remove
 from gpuwatch.store.writer import Committed, Writer
 from gpuwatch.system.protocols import Clock, Courier, GpuDriver, Interest, Journal, JournalBatch, Log, Processes
@@ -75,6 +76,7 @@ class Ports:
     units: WorkloadSource
     containers: ContainerSource
     owner_names: OwnerNames
+    history: History
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ class Seen:
     committed: Committed = field(default_factory=lambda: Committed(durable=True))
     journal_read: Optional[Instant] = None
     journal_problem: str = ""
+    history_problem: str = ""
     queued: int = 0
     refused: str = ""  # the newest permanent refusal of a message, in words
     cycles: int = 0
@@ -178,6 +181,7 @@ class Cycle:
         self._policy = outcome.state
         self._intents = ports.executor.retained(intents, frozenset(map(_number, outcome.state.incidents.values())), now)
         self.seen = self._view(now, report, attributions, host, units, containers, committed, batches)
+        ports.history.record(report, host.readings, events, now, _incident_of(outcome.state))
         if committed.durable:
             ports.executor.carry_out(effects)
             ports.desk.hand_over(due, self.settings, now)
@@ -375,6 +379,7 @@ class Cycle:
             committed=committed,
             journal_read=self.seen.journal_read if problem else now,
             journal_problem=problem,
+            history_problem=self.ports.history.problem,
             queued=self.ports.desk.queued(),
             refused=self.ports.desk.refused(),
             cycles=self.seen.cycles + 1,
@@ -391,6 +396,19 @@ def _restore_policy(stored: Snapshot) -> PolicyState:
     open_ones = {key: incident for key, incident in stored.incidents.items() if incident.closed is None}
     newest = max((incident.number for incident in stored.incidents.values()), default=0)
     return replace(policy, incidents=open_ones, next_incident=max(policy.next_incident, newest + 1))
+
+
+def _incident_of(policy: PolicyState) -> IncidentOf:
+    """The open incident of an event's card."""
+    by_pci = {gpu.pci: uuid for uuid, gpu in policy.gpus.items()}
+    numbers = {incident.subject.id: incident.number for incident in policy.incidents.values()}
+
+    def find(event: Event) -> Optional[int]:
+        pci = str(event.fields.get("pci") or "")
+        uuid = event.uuid or by_pci.get(pci, pci)
+        return numbers.get(uuid) if uuid else None
+
+    return find
 
 
 def _pids(attributions: tuple[Attribution, ...]) -> tuple[int, ...]:

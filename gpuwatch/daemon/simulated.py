@@ -35,6 +35,7 @@ def simulated_world(host: SimulatedHost, log: Log, wake: Callable[[], None]) -> 
         hands=ThreadWorker("hands"),
         scribe=ThreadWorker("scribe", wake),
         clerk=ThreadWorker("clerk"),
+        archivist=ThreadWorker("archivist"),
         engine_talk=ThreadWorker("containers", wake),
         engines=[SimulatedEngine(host.clock)],
         namespaced_pid=lambda pid: None,

@@ -52,7 +52,7 @@ class Turn:
         self._keep_house()
         self.latest = view(seen, self.cycle.settings, self.process, *self._counted)
         self._leave_copy()
-        self._tell_problems(seen.committed.problem, seen.journal_problem)
+        self._tell_problems(seen.committed.problem, seen.journal_problem, seen.history_problem)
         return status_line(seen, self.cycle.settings, self.process.simulated)
 
     def listen(self) -> bool:
@@ -159,8 +159,8 @@ class Turn:
         except OSError as error:
             self._say(f"{path}: {error.strerror}")
 
-    def _tell_problems(self, store: str, journal: str) -> None:
-        problems = "; ".join(filter(None, (store, journal)))
+    def _tell_problems(self, *found: str) -> None:
+        problems = "; ".join(filter(None, found))
         if problems or self._said:
             self._say(problems)
 

@@ -82,6 +82,7 @@ def view(seen: Seen, settings: Settings, process: Process, bundles: int, bundle_
             for each in seen.intents
             if each.open
         ],
+        "history": {"problem": seen.history_problem},
         "journal": {
             "read_utc_s": None if seen.journal_read is None else seen.journal_read.utc_s,
             "problem": seen.journal_problem,

@@ -86,7 +86,8 @@ class History:
         admitted = self._flood.admit(events, now)
         uuids = {sample.pci: sample.uuid for sample in report.samples} if admitted else {}
         for event in admitted:
-            self._events.append(NotedEvent(_on_its_gpu(event, uuids), incident_of(event)))
+            placed = _on_its_gpu(event, uuids)
+            self._events.append(NotedEvent(placed, incident_of(placed)))
         self._keep_report(report)
         if self._due(now):
             tick = self._tick(report, host_readings, now)

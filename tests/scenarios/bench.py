@@ -98,6 +98,7 @@ class Bench:
             "scribe": InlineWorker(),
             "clerk": InlineWorker(),
             "engine_talk": InlineWorker(),
+            "archivist": InlineWorker(),
             "engines": [self.engine],
             "namespaced_pid": lambda pid: None,
             "host_files": self.host_files,
@@ -115,6 +116,7 @@ class Bench:
     def close(self) -> None:
         """Let go of the files; nothing is written."""
         self.assembly.cycle.ports.host.close()
+        self.assembly.cycle.ports.history.close()
         self.assembly.writer.close()
 
     def reload(self) -> None:
