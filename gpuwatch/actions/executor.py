@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from signal import SIGKILL
 from typing import Callable, Optional
 
-from gpuwatch.actions.machine import Effect, Refused, View, advance
+from gpuwatch.actions.machine import RETRY_S, Effect, Refused, View, advance
 from gpuwatch.actions.targets import refusal
 from gpuwatch.model import reason
 from gpuwatch.model.errors import ActionError, EvidenceError, SourceError
@@ -36,6 +36,7 @@ class _Memory:
     evidence: Optional[Task[Instant]] = None
     preserved: Optional[Instant] = None
     bundle_problem: str = ""
+    bundle_failed: Optional[Instant] = None
     call: Optional[Task[None]] = None
     called: bool = False
     call_problem: str = ""
@@ -166,7 +167,7 @@ class Executor:
             unit_seen=memory.seen,
             preserved=memory.preserved,
             bundle_problem=memory.bundle_problem,
-            preserving=memory.evidence is not None,
+            preserving=memory.evidence is not None or _just_failed(memory.bundle_failed, now),
             called=memory.called,
             call_problem=memory.call_problem,
             call_unknown=memory.call_unknown,
@@ -182,13 +183,19 @@ class Executor:
             try:
                 memory.preserved, memory.bundle_problem = evidence.result(), ""
             except EvidenceError as error:
-                memory.bundle_problem = str(error)
+                memory.bundle_problem, memory.bundle_failed = str(error), now
         if memory.call is not None and memory.call.done():
             call, memory.call = memory.call, None
             try:
                 call.result()
             except ActionError as error:
                 memory.call_problem, memory.call_unknown = str(error), error.unknown
+
+
+def _just_failed(failed: Optional[Instant], now: Instant) -> bool:
+    """Evidence that could not be written is tried again after a pause: the disk has trouble enough."""
+    age = None if failed is None else now.since(failed)
+    return age is not None and age < RETRY_S
 
 
 def _bind_look(systemd: Systemd, unit: str) -> Callable[[], UnitFacts]:

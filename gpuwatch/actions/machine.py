@@ -29,6 +29,7 @@ BUNDLE_WAIT_S = 30.0  # evidence that can't be made durable is tried again for t
 SYSTEMD_WAIT_S = 300.0  # nobody can say what became of it
 ENDLESS_GRACE_S = 600.0  # TimeoutStopSec=infinity
 RETRY_S = 5.0
+FACTS_S = 3.0  # older facts of a unit say nothing about now
 
 
 class Effect(str, Enum):
@@ -140,7 +141,8 @@ def _preserved(intent: Intent, view: View) -> tuple[Intent, Optional[Effect]]:
             return _to(intent, view, IntentState.WITHDRAWN, reason.NO_FRESH_SAMPLE), None
         return intent, None
     unit = _seen_after(view, preserved)
-    if unit is None:
+    age = None if view.unit_seen is None else view.now.since(view.unit_seen)
+    if unit is None or age is None or age > FACTS_S:
         return intent, None
     refused = view.refusal(unit)
     if refused is not None:
@@ -168,16 +170,29 @@ def _sent(intent: Intent, view: View) -> tuple[Intent, Optional[Effect]]:
         if (view.now.since(intent.killed) or 0.0) >= KILLED_S:
             return _to(intent, view, IntentState.FAILED, reason.NOT_GONE), None
         return intent, None
-    if waited >= intent.grace_s + KILL_AFTER_S:
+    in_earnest = _still_meant(view, unit)
+    if waited >= intent.grace_s + KILL_AFTER_S and in_earnest:
         return replace(_to(intent, view, IntentState.SENT, reason.KILLED), killed=view.now), Effect.KILL
+    if waited >= intent.grace_s + SYSTEMD_WAIT_S:
+        return _to(intent, view, IntentState.FAILED, reason.NOT_GONE), None
     stopping = unit.job != 0 or unit.active_state == "deactivating"
     if view.call_problem and not view.call_unknown and not stopping:
         return _to(intent, view, IntentState.FAILED, reason.STOP_FAILED, view.call_problem), None
     # A call that nobody knows of (a crash), or whose answer was lost, and nothing is under way: make it.
     lost = view.call_unknown and (view.now.since(intent.changed) or 0.0) >= RETRY_S
-    if not stopping and (lost or not view.called):
+    if not stopping and view.wish is None:
+        return _to(intent, view, IntentState.WITHDRAWN, reason.CONDITION_ENDED), None
+    if not stopping and in_earnest and (lost or not view.called):
         return _to(intent, view, IntentState.SENT, reason.SENT_AGAIN), Effect.STOP
     return intent, None
+
+
+def _still_meant(view: View, unit: UnitFacts) -> bool:
+    """Another blow needs what the first one needed: the wish, in earnest, on a target that may be touched, seen
+    just now. What has cooled down, or is only observed by now, is left to systemd's own stop."""
+    age = None if view.unit_seen is None else view.now.since(view.unit_seen)
+    seen = age is not None and age <= FACTS_S
+    return seen and view.wish is not None and not view.wish.observe and view.refusal(unit) is None
 
 
 def _gone(intent: Intent, view: View) -> Intent:

@@ -32,13 +32,16 @@ class Desk:
     read_key: Callable[[KeySource], str]
     simulated: bool = False
     jitter: Callable[[], float] = random.random
+    _number: int = 0
     _entries: dict[str, SpoolEntry] = field(default_factory=dict)
     _buckets: dict[str, pipeline.Bucket] = field(default_factory=dict)
+    _failing: dict[str, tuple[float, str]] = field(default_factory=dict)
     _changed: dict[str, SpoolEntry] = field(default_factory=dict)
 
     def restore(self, spool: Mapping[str, SpoolEntry]) -> None:
         """Take over what is stored; what was being sent is sent again."""
         self._entries = dict(spool)
+        self._number = max((entry.number for entry in spool.values()), default=0)
         for entry in spool.values():
             self._note(pipeline.requeue(entry))
 
@@ -53,14 +56,15 @@ class Desk:
         """Write down a message for each transition and channel; one that is there already is left alone."""
         for entry in pipeline.spool(transitions, intents, settings, now, self.zone, self.simulated, facts):
             if entry.key not in self._entries:
-                self._note(entry)
+                self._number += 1
+                self._note(replace(entry, number=self._number))
 
     def collect(self, now: Instant) -> None:
         """Take the courier's answers into account."""
         for outcome in self.courier.outcomes():
             entry = self._entries.get(str(outcome.get("id")))
             if entry is not None and entry.state is DeliveryState.SENDING:
-                self._note(pipeline.after(entry, outcome, now.utc_s, self.jitter()))
+                self._settle(entry, outcome, now)
                 self._buckets = pipeline.slow_down(self._buckets, entry.channel, outcome, now.utc_s)
 
     def due(self, settings: Settings, now: Instant) -> tuple[SpoolEntry, ...]:
@@ -87,7 +91,8 @@ class Desk:
                 key = self.read_key(channel.key)
             except SourceError as error:
                 problem = {"ok": False, "retryable": True, "problem": str(error)}
-                self._note(pipeline.after(entry, problem, now.utc_s, self.jitter()))
+                self._settle(entry, problem, now)
+                self._buckets = pipeline.give_back(self._buckets, entry)  # nothing has left the host
                 continue
             requests.append(pipeline.request(entry, channel, key, settings.language))
         if requests:
@@ -121,6 +126,19 @@ class Desk:
         ]
         newest = max(settled, key=lambda entry: entry.created_utc_s, default=None)
         return newest.problem if newest is not None and newest.state is DeliveryState.REFUSED else ""
+
+    def failing(self) -> dict[str, tuple[float, str]]:
+        """Channels that could not deliver lately: since when (UTC seconds), and why."""
+        return dict(self._failing)
+
+    def _settle(self, entry: SpoolEntry, outcome: Mapping[str, object], now: Instant) -> None:
+        after = pipeline.after(entry, outcome, now.utc_s, self.jitter())
+        self._note(after)
+        if after.state is DeliveryState.DELIVERED:
+            self._failing.pop(entry.channel, None)
+        else:
+            since, _ = self._failing.get(entry.channel, (now.utc_s, ""))
+            self._failing[entry.channel] = (since, after.problem)
 
     def _note(self, entry: SpoolEntry) -> None:
         if self._entries.get(entry.key) != entry or entry.key not in self._entries:

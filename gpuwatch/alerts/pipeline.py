@@ -146,10 +146,10 @@ def _behind(entry: SpoolEntry, entries: Sequence[SpoolEntry]) -> bool:
 _KINDS = ("firing", "escalated", "update", "resolved")
 
 
-def _order(entry: SpoolEntry) -> tuple[float, int]:
+def _order(entry: SpoolEntry) -> tuple[int, float, int]:
     """In the order of making; messages made at one moment in the order of a story."""
     tone = entry.message.tone
-    return (entry.created_utc_s, _KINDS.index(tone) if tone in _KINDS else len(_KINDS))
+    return (entry.number, entry.created_utc_s, _KINDS.index(tone) if tone in _KINDS else len(_KINDS))
 
 
 def after(entry: SpoolEntry, outcome: Mapping[str, object], now_utc_s: float, jitter: float) -> SpoolEntry:
@@ -188,6 +188,14 @@ def slow_down(buckets: Buckets, channel: str, outcome: Mapping[str, object], now
         return dict(buckets)
     bucket = buckets.get(channel, Bucket(0.0, now_utc_s))
     return {**buckets, channel: replace(bucket, tokens=0.0, closed_until_utc_s=now_utc_s + pause_s)}
+
+
+def give_back(buckets: Buckets, entry: SpoolEntry) -> dict[str, Bucket]:
+    """The buckets after a try that never left the host."""
+    bucket = buckets.get(entry.channel)
+    if bucket is None:
+        return dict(buckets)
+    return {**buckets, entry.channel: replace(bucket, tokens=min(float(BURST), bucket.tokens + _cost(entry)))}
 
 
 def requeue(entry: SpoolEntry) -> SpoolEntry:

@@ -16,6 +16,8 @@ from gpuwatch.system.control_socket import ask
 
 CODES = {"OK": 0, "WARNING": 1, "CRITICAL": 2, "UNKNOWN": 3}
 LATE_S = 30.0
+STALE_S = 15.0
+UNDELIVERED_S = 300.0
 
 
 def add_parser(subparsers: Any) -> None:
@@ -36,7 +38,11 @@ def run(args: argparse.Namespace) -> int:
     view: Optional[Mapping[str, Any]] = None
     try:
         view = ask(os.path.join(args.run_dir, "control.sock"), {"verb": "status"}, 2.0).get("view")
-        word, text = judge_daemon(view, time.time()) if view else ("UNKNOWN", "the daemon's answer is not understood")
+        word, text = (
+            judge_daemon(view, time.time(), time.clock_gettime(time.CLOCK_BOOTTIME))
+            if view
+            else ("UNKNOWN", "the daemon's answer is not understood")
+        )
     except SourceError as error:
         word, text = _look(args.config, args.run_dir, str(error))
     if args.json:
@@ -46,9 +52,9 @@ def run(args: argparse.Namespace) -> int:
     return 0 if args.slurm else CODES[word]
 
 
-def judge_daemon(view: Mapping[str, Any], now_utc_s: float) -> tuple[str, str]:
+def judge_daemon(view: Mapping[str, Any], now_utc_s: float, boottime_s: float) -> tuple[str, str]:
     """The daemon's view as a state and a sentence."""
-    late_s = now_utc_s - float(view["utc_s"])
+    late_s = boottime_s - float(view["boottime_s"])  # of this boot's clock, which nobody sets back
     if late_s > LATE_S:
         return "CRITICAL", f"the daemon's last cycle ended {ago(late_s)} ago"
     open_ones = [incident for incident in view["incidents"] if incident["state"] == "open"]
@@ -58,6 +64,9 @@ def judge_daemon(view: Mapping[str, Any], now_utc_s: float) -> tuple[str, str]:
         return gravest, f"{len(open_ones)} open: {words}"
     if view["alerts"]["refused"]:
         return "WARNING", f"messages are refused: {view['alerts']['refused']}"
+    for name, failing in view["alerts"]["failing"].items():
+        if now_utc_s - failing["since_utc_s"] > UNDELIVERED_S:
+            return "WARNING", f"channel {name} can't deliver: {failing['problem']}"
     if view["journal"]["problem"]:
         return "WARNING", view["journal"]["problem"]
     state = view["driver"]["state"]
@@ -65,6 +74,9 @@ def judge_daemon(view: Mapping[str, Any], now_utc_s: float) -> tuple[str, str]:
         return "OK", "no NVIDIA driver is loaded; journal and host are watched"
     if state != "ok":
         return "WARNING", f"GPU driver {state.replace('_', ' ')}"
+    sampled = view["driver"]["sampled_utc_s"]
+    if sampled is None or abs(float(view["utc_s"]) - float(sampled)) > STALE_S:
+        return "WARNING", "the GPUs were not read lately"
     return "OK", f"{len(view['gpus'])} GPUs, no incident, {view['mode']}"
 
 

@@ -189,6 +189,8 @@ def _health(view: Mapping[str, Any]) -> str:
         told = f"Alerts: REFUSED: {alerts['refused']}"
     else:
         told = f"Alerts: {alerts['queued']} waiting" if alerts["queued"] else "Alerts: all delivered"
+        for name, failing in alerts["failing"].items():
+            told += f", {name} fails: {failing['problem']}"
     parts = [read, told, f"Evidence: {_count(evidence['bundles'], 'bundle')}, {size(evidence['bytes'])}"]
     if view["store"]["problem"]:
         parts.append(f"STATE NOT ON DISK: {view['store']['problem']}")

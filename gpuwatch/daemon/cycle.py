@@ -10,24 +10,27 @@ decision nor its consequences, and reads the same journal entries again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Optional
+from typing import Callable, Optional
 
 from gpuwatch.actions.executor import Executor
 from gpuwatch.alerts.desk import Desk
 from gpuwatch.catalog.entry import service_units
+from gpuwatch.catalog.user_patterns import compiled
 from gpuwatch.daemon.account import log_decisions, log_intents
 from gpuwatch.daemon.current import current_facts
 from gpuwatch.daemon.notes import Notes, identity_of, inventory_of, released_until
 from gpuwatch.model.codec import decode, encode
 from gpuwatch.model.container import ContainerReport
-from gpuwatch.model.event import Event
+from gpuwatch.model.event import Event, Scalar
 from gpuwatch.model.gpu import Attribution, DriverState, GpuReport
 from gpuwatch.model.host import HostReport, WorkloadReport
 from gpuwatch.model.incident import Incident
 from gpuwatch.model.instant import Instant
 from gpuwatch.model.intent import Intent, IntentState
-from gpuwatch.model.reading import value
+from gpuwatch.model.notification import SpoolEntry
+from gpuwatch.model.reading import Reading, value
 from gpuwatch.model.reason import ATTRIBUTION_UNKNOWN, NOT_CONFIRMED
 from gpuwatch.model.settings import Settings
 from gpuwatch.policy.state import Inputs, Outcome, PolicyState
@@ -49,6 +52,7 @@ from gpuwatch.system.protocols import Clock, Courier, GpuDriver, Interest, Journ
 
 PLANNED, PRESERVED, SENT = IntentState.PLANNED, IntentState.PRESERVED, IntentState.SENT
 
+CRITICAL = 2
 SAMPLE_S = 0.4  # the cycle waits this long for the driver's answers, and not at all while it is silent
 JOURNAL_S = 0.2
 MOST_ENTRIES = 20_000
@@ -97,7 +101,22 @@ class Seen:
     history_problem: str = ""
     queued: int = 0
     refused: str = ""  # the newest permanent refusal of a message, in words
+    undelivered: Mapping[str, tuple[float, str]] = field(default_factory=dict)  # channel: since UTC seconds, why
     cycles: int = 0
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the sources said in one cycle."""
+
+    now: Instant
+    report: GpuReport
+    attributions: tuple[Attribution, ...]
+    events: tuple[Event, ...]
+    host: HostReport
+    units: WorkloadReport
+    containers: ContainerReport
+    batches: list[JournalBatch]
 
 
 class Cycle:
@@ -121,14 +140,16 @@ class Cycle:
         self.ring = Ring(settings.interval_s)
         self.events: list[Event] = []
         self.user_events: list[Event] = []
-        self._policy = _restore_policy(stored)
+        self._policy = _restore_policy(stored, ports.log)
         self._policy_document = stored.state.get("policy")
         self._incidents: dict[str, Incident] = dict(stored.incidents)
+        self._stored_intents = {each.id: each.incident for each in stored.intents.values()}
         self._intents: tuple[Intent, ...] = tuple(
             sorted(stored.intents.values(), key=lambda intent: (intent.incident, _running_number(intent)))
         )
         self._cursor = str(stored.state.get("cursor", ""))
         self._heard: list[JournalBatch] = []
+        self._resident = resident
         self._notes = Notes(stored.state)
         self._clock_watch = ClockWatch(stored.state.get("clock"), resident)
         self._inventory = inventory_of(stored.state)
@@ -146,48 +167,60 @@ class Cycle:
     # The cycle
 
     def run(self) -> Seen:
-        """One cycle. Raises nothing that the ports don't."""
+        """One cycle. Raises nothing that the ports don't; then what was heard and what was due come again."""
+        look = self._look()
+        due: tuple[SpoolEntry, ...] = ()
+        done = False
+        try:
+            ports, now = self.ports, look.now
+            outcome = self._judge(look)
+            planned = ports.executor.plan(outcome.wishes, self._intents, now)
+            intents, effects = ports.executor.advance((*self._intents, *planned), outcome.wishes, self.settings, now)
+            ports.desk.collect(now)
+            ports.desk.spool(outcome.transitions, intents, self.settings, now, self._facts_of(look.report))
+            due = ports.desk.due(self.settings, now)
+            committed = self._commit(outcome, intents, look.batches, now)
+            done = committed.durable
+            log_decisions(ports.log, outcome.decisions)
+            log_intents(ports.log, self._intents, intents)
+            self._policy = outcome.state
+            kept = frozenset(incident.number for incident in outcome.state.incidents.values())
+            self._intents = ports.executor.retained(intents, kept, now)
+            self.seen = self._view(look, committed)
+            ports.history.record(look.report, look.host.readings, look.events, now, _incident_of(outcome.state))
+            if committed.durable:
+                ports.executor.carry_out(effects)
+                ports.desk.hand_over(due, self.settings, now)
+            look = replace(look, batches=[])  # they are in the transaction, or wait with it
+        finally:
+            if not done:
+                self.ports.desk.take_back(due)
+                self._heard = [*look.batches, *self._heard]
+        return self.seen
+
+    def _look(self) -> Look:
+        """Everything that the sources say now."""
         ports = self.ports
         report = ports.gpus.sample(self._processes_wanted(), ports.clock.monotonic() < self._spare_until, SAMPLE_S)
-        self.ring.add(report)
         self._take_inventory(report)
         now = ports.clock.now()
-        self.listen()
-        batches, self._heard = self._heard, []
-        events = tuple(event for batch in batches for event in self._journal_source.events(batch, now))
         attributions = self._gpu_source.observe(report, now)
         ports.containers.want(container_ids(attributions))
         containers = ports.containers.observe(now)
         attributions = ports.owner_names.name(attributions, containers)
+        host = ports.host.observe(now, self._host_wait_s, report.stuck_since is not None, _pids(attributions))
+        host = replace(host, readings={**host.readings, **self._own_readings(report, now)})
+        self.ring.add(report, host.readings, now)
+        units = ports.units.observe(self._workload_units(attributions), now)
+        self.listen()
+        batches, self._heard = self._heard, []
+        events = tuple(event for batch in batches for event in self._journal_source.events(batch, now))
         events += (*containers.events, *self._clock_watch.observe(now))
         self._note(events)
-        host = ports.host.observe(now, self._host_wait_s, report.stuck_since is not None, _pids(attributions))
-        units = ports.units.observe(self._workload_units(attributions), now)
-        outcome = self._judge(now, report, attributions, events, host, units)
-        planned = ports.executor.plan(outcome.wishes, self._intents, now)
-        intents, effects = ports.executor.advance((*self._intents, *planned), outcome.wishes, self.settings, now)
-        ports.desk.collect(now)
-        ports.desk.spool(
-            outcome.transitions,
-            intents,
-            self.settings,
-            now,
-            lambda incident: current_facts(incident, report, self.ring),
-        )
-        due = ports.desk.due(self.settings, now)
-        committed = self._commit(outcome, intents, batches, now)
-        log_decisions(ports.log, outcome.decisions)
-        log_intents(ports.log, self._intents, intents)
-        self._policy = outcome.state
-        self._intents = ports.executor.retained(intents, frozenset(map(_number, outcome.state.incidents.values())), now)
-        self.seen = self._view(now, report, attributions, host, units, containers, committed, batches)
-        ports.history.record(report, host.readings, events, now, _incident_of(outcome.state))
-        if committed.durable:
-            ports.executor.carry_out(effects)
-            ports.desk.hand_over(due, self.settings, now)
-        else:
-            ports.desk.take_back(due)
-        return self.seen
+        return Look(now, report, attributions, events, host, units, containers, batches)
+
+    def _facts_of(self, report: GpuReport) -> Callable[[Incident], Mapping[str, Scalar]]:
+        return lambda incident: current_facts(incident, report, self.ring)
 
     def listen(self) -> bool:
         """Read the journal ahead of the cycle; True when there was something."""
@@ -204,6 +237,9 @@ class Cycle:
 
     def reload(self, settings: Settings) -> None:
         """Go on with other settings; the next step closes what only the old ones wanted."""
+        if self._resident and settings.interval_s != self.settings.interval_s:
+            self._period_s = settings.interval_s
+            self.ring = Ring(settings.interval_s)
         self.settings = settings
         self._listen_to_workloads()
 
@@ -249,8 +285,9 @@ class Cycle:
         containers = tuple(
             name for workload in self.settings.workloads for name in workload.containers if ":" not in name
         )
-        self._journal_source.configure(Interest(units), None)
-        self.ports.journal.watch(Interest((*units, *sorted(service_units())), containers))
+        own = tuple(glob for pattern in self.settings.patterns for glob in pattern.units)
+        self._journal_source.configure(Interest(units), compiled(self.settings), self.settings.class_overrides())
+        self.ports.journal.watch(Interest((*units, *own, *sorted(service_units())), containers))
 
     def _take_inventory(self, report: GpuReport) -> None:
         """The GPUs of the first good look belong into this host; later ones are new until somebody accepts them."""
@@ -261,32 +298,27 @@ class Cycle:
     def _processes_wanted(self) -> bool:
         return bool(self._policy.alerts) or self.seen.cycles % PROCESSES_EVERY == 0 or self.seen.cycles < 2
 
-    def _judge(
-        self,
-        now: Instant,
-        report: GpuReport,
-        attributions: tuple[Attribution, ...],
-        events: tuple[Event, ...],
-        host: HostReport,
-        units: WorkloadReport,
-    ) -> Outcome:
-        readings = {
-            **host.readings,
+    def _own_readings(self, report: GpuReport, now: Instant) -> dict[str, Reading]:
+        """Host metrics about what gpuwatch itself depends on."""
+        return {
             "host.driver_silent": value(_silent_s(report, now)),
             "host.driver_mismatch": value(1.0 if report.state is DriverState.MISMATCH else 0.0),
             "host.store_failing": value(self.ports.writer.failing_s()),
         }
+
+    def _judge(self, look: Look) -> Outcome:
+        now, report = look.now, look.report
         problems = {"host.store_failing": self.ports.writer.problem, "host.driver_silent": report.reason}
         inputs = Inputs(
             now=now,
             report=report,
-            attributions=attributions,
-            events=events,
+            attributions=look.attributions,
+            events=look.events,
             intents=self._intents,
-            host=readings,
-            subjects=(*host.subjects(), *units.subjects()),
+            host=look.host.readings,
+            subjects=(*look.host.subjects(), *look.units.subjects()),
             problems=problems,
-            stuck_pids=tuple(sorted({*report.stuck_pids, *(thread.pid for thread in host.stuck)})),
+            stuck_pids=tuple(sorted({*report.stuck_pids, *(thread.pid for thread in look.host.stuck)})),
             period_s=self._period_s,
             host_name=self._host_name,
         )
@@ -307,6 +339,7 @@ class Cycle:
         for incident in outcome.changed:
             self._incidents[str(incident.number)] = incident
             writes.append(put("incidents", str(incident.number), incident))
+        self._stored_intents.update({each.id: each.incident for each in intents})
         writes += differences("intents", {each.id: each for each in self._intents}, {each.id: each for each in intents})
         writes += self.ports.desk.writes()
         writes += self._retention(now)
@@ -342,6 +375,10 @@ class Cycle:
         for number in sorted(closed, key=int)[: max(0, len(closed) - KEEP_CLOSED)]:
             del self._incidents[number]
             writes += remove("incidents", [number])
+            actions = [name for name, incident in self._stored_intents.items() if str(incident) == number]
+            writes += remove("intents", actions)
+            for name in actions:
+                del self._stored_intents[name]
         return writes
 
     def _note(self, events: tuple[Event, ...]) -> None:
@@ -355,25 +392,16 @@ class Cycle:
                 self._spare_until = self.ports.clock.monotonic() + SPARE_CHILD_S
                 self.ports.gpus.pause(f"after an Xid {event.fields['xid']}")
 
-    def _view(
-        self,
-        now: Instant,
-        report: GpuReport,
-        attributions: tuple[Attribution, ...],
-        host: HostReport,
-        units: WorkloadReport,
-        containers: ContainerReport,
-        committed: Committed,
-        batches: list[JournalBatch],
-    ) -> Seen:
+    def _view(self, look: Look, committed: Committed) -> Seen:
+        now, batches = look.now, look.batches
         problem = next((batch.problem for batch in reversed(batches) if batch.problem), "")
         return Seen(
             now=now,
-            report=report,
-            attributions=attributions,
-            host=host,
-            units=units,
-            containers=containers,
+            report=look.report,
+            attributions=look.attributions,
+            host=look.host,
+            units=look.units,
+            containers=look.containers,
             policy=self._policy,
             intents=self._intents,
             committed=committed,
@@ -382,6 +410,7 @@ class Cycle:
             history_problem=self.ports.history.problem,
             queued=self.ports.desk.queued(),
             refused=self.ports.desk.refused(),
+            undelivered=self.ports.desk.failing(),
             cycles=self.seen.cycles + 1,
         )
 
@@ -391,8 +420,14 @@ def encode_policy(state: PolicyState) -> object:
     return encode(replace(state, incidents={}))
 
 
-def _restore_policy(stored: Snapshot) -> PolicyState:
-    policy = decode(PolicyState, stored.state["policy"]) if "policy" in stored.state else PolicyState()
+def _restore_policy(stored: Snapshot, log: Log) -> PolicyState:
+    """A document that can't be read costs the memory of alerts, never the start; incidents stay."""
+    policy = PolicyState()
+    if "policy" in stored.state:
+        try:
+            policy = decode(PolicyState, stored.state["policy"])
+        except (TypeError, KeyError, ValueError) as error:
+            log.write(CRITICAL, f"the stored state of the rules can't be read ({error}): they start anew")
     open_ones = {key: incident for key, incident in stored.incidents.items() if incident.closed is None}
     newest = max((incident.number for incident in stored.incidents.values()), default=0)
     return replace(policy, incidents=open_ones, next_incident=max(policy.next_incident, newest + 1))

@@ -44,6 +44,7 @@ class Turn:
     _counting: Optional[Task[tuple[int, int]]] = None
     _newest: str = ""
     _said: str = ""
+    _copy_problem: str = ""
 
     def run(self) -> str:
         """See loop.Turn."""
@@ -52,7 +53,13 @@ class Turn:
         self._keep_house()
         self.latest = view(seen, self.cycle.settings, self.process, *self._counted)
         self._leave_copy()
-        self._tell_problems(seen.committed.problem, seen.journal_problem, seen.history_problem)
+        self._tell_problems(
+            seen.committed.problem,
+            seen.journal_problem,
+            seen.history_problem,
+            *(f"channel {name}: {why}" for name, (_, why) in seen.undelivered.items()),
+            self._copy_problem,
+        )
         return status_line(seen, self.cycle.settings, self.process.simulated)
 
     def listen(self) -> bool:
@@ -154,10 +161,11 @@ class Turn:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 os.fchmod(descriptor, 0o640)  # whatever the umask: those who may use the socket may read this
                 os.fchown(descriptor, -1, self.reader_gid)
-                json.dump(self.latest, file, ensure_ascii=False)
+                json.dump(self.latest, file)
             os.replace(path + ".new", path)
+            self._copy_problem = ""
         except OSError as error:
-            self._say(f"{path}: {error.strerror}")
+            self._copy_problem = f"{path}: {error.strerror}"
 
     def _tell_problems(self, *found: str) -> None:
         problems = "; ".join(filter(None, found))

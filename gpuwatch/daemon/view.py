@@ -56,6 +56,7 @@ def view(seen: Seen, settings: Settings, process: Process, bundles: int, bundle_
         "state_dir": process.state_dir,
         "utc_s": seen.now.utc_s,
         "boot_id": seen.now.boot_id,
+        "boottime_s": seen.now.boottime_s,
         "mode": host_mode(settings),
         "workloads": [workload.name for workload in settings.workloads],
         "language": settings.language,
@@ -90,6 +91,9 @@ def view(seen: Seen, settings: Settings, process: Process, bundles: int, bundle_
         "alerts": {
             "queued": seen.queued,
             "refused": seen.refused,
+            "failing": {
+                name: {"since_utc_s": since, "problem": why} for name, (since, why) in seen.undelivered.items()
+            },
             "channels": [each.name for each in settings.channels],
         },
         "machine": _machine(seen),

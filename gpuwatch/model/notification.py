@@ -62,4 +62,5 @@ class SpoolEntry:
     problem: str = ""  # why the last attempt did not deliver; never holds a secret
     delivered_utc_s: Optional[float] = None
     mention: tuple[str, ...] = field(default_factory=tuple)
+    number: int = 0  # counts up: the order of making, whatever the clock says
     done: tuple[str, ...] = ()  # parts that the service already took (a mention may follow its message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Optional
@@ -84,16 +85,18 @@ def _holding(
     return alert, news
 
 
-def matches(match: EventMatch, event: Event) -> bool:
+def matches(match: EventMatch, event: Event, classes: Optional[Mapping[int, str]] = None) -> bool:
     """True when the rule is about this event."""
     if match.kind != event.kind:
         return False
     code = event.fields.get("xid", event.fields.get("sxid"))
     if match.codes and code not in match.codes:
         return False
+    if match.patterns and event.fields.get("pattern") not in match.patterns:
+        return False
     if match.fatal is not None and event.fields.get("fatal") is not match.fatal:
         return False
-    return not match.classes or (event.kind == "xid" and xid_table.judge(event.fields)[0] in match.classes)
+    return not match.classes or (event.kind == "xid" and xid_table.judge(event.fields, classes)[0] in match.classes)
 
 
 def matched(

@@ -139,8 +139,9 @@ def _stop(mine: Sequence[Intent], alert: Alert, rule: Rule, situation: Situation
     done = {intent.target for intent in mine if intent.state in (IntentState.VERIFIED, IntentState.REFUSED)}
     left = [candidate for candidate in found if candidate.unit not in done]
     if not left:
-        # Something was done or refused, and nobody else is there to act on: the rung is over.
-        return Rung(reason=last.reason if last and last.state is IntentState.REFUSED else because, ended=bool(done))
+        # Where all were refused the rung is over. After a stop it is not: the next job may start on a hot card.
+        refused = last is not None and last.state is IntentState.REFUSED
+        return Rung(reason=last.reason if last is not None and refused else because, ended=refused)
     allowed = [
         candidate for candidate in left if candidate.workload.allow is None or "stop" in candidate.workload.allow
     ]

@@ -61,6 +61,7 @@ class _Step:
     def __init__(self, state: PolicyState, inputs: Inputs, settings: Settings) -> None:
         self.before, self.inputs, self.settings = state, inputs, settings
         self.now = inputs.now
+        self.classes = settings.class_overrides()
         self.rebooted = state.boot_id not in ("", inputs.now.boot_id)
         self.rules = {rule.name: rule for rule in settings.rules if rule.enabled}
         self.alerts: dict[str, Alert] = dict(state.alerts)
@@ -206,13 +207,13 @@ class _Step:
         age = event.seen.since(event.at)
         old = age is None or age > OLD_EVENT_S
         for rule in self.rules.values():
-            if rule.event is None or not conditions.matches(rule.event, event):
+            if rule.event is None or not conditions.matches(rule.event, event, self.classes):
                 continue
             key = conditions.alert_key(rule.name, subject)
             alert, news = conditions.matched(self.alerts.get(key), rule, subject, label, event, old)
             self.alerts[key] = alert
             if news == reason.FIRED:
-                self._open(key, rule, alert, _event_facts(event, old))
+                self._open(key, rule, alert, _event_facts(event, old, self.classes))
 
     def _quiet(self) -> None:
         """An event alert ends when its event was not seen again for a while."""
@@ -400,15 +401,19 @@ def _codes(event: Event) -> dict[str, Scalar]:
     return {key: event.fields[key] for key in ("xid", "sxid", "pci") if event.fields.get(key) is not None}
 
 
-def _event_facts(event: Event, old: bool) -> dict[str, Scalar]:
+def _event_facts(event: Event, old: bool, classes: Mapping[int, str]) -> dict[str, Scalar]:
     facts: dict[str, Scalar] = {"kind": event.kind, "count": event.count, "old": old, **_codes(event)}
-    for key in ("process", "pid", "code", "fatal", "link"):
+    for key in ("process", "pid", "code", "fatal", "link", "pattern"):
         if event.fields.get(key) is not None:
             facts[key] = event.fields[key]
+    if event.fields.get("meaning") is not None:
+        facts.update(meaning_en=event.fields["meaning"], meaning_zh=event.fields["meaning"])
     code = event.fields.get("xid")
     if isinstance(code, int):
         entry = xid_table.lookup(code)
         facts.update(
-            xid_class=xid_table.judge(event.fields)[0], meaning_en=entry.sentence("en"), meaning_zh=entry.sentence("zh")
+            xid_class=xid_table.judge(event.fields, classes)[0],
+            meaning_en=entry.sentence("en"),
+            meaning_zh=entry.sentence("zh"),
         )
     return facts

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Callable, Optional
 
@@ -72,9 +73,16 @@ class JournalSource:
         self._interest = interest
         self._own_s = own_s
         self._reader = EntryReader(own)
+        self._classes: Optional[Mapping[int, str]] = None
 
-    def configure(self, interest: Optional[Callable[[str], bool]], own: Optional[UserPatterns]) -> None:
+    def configure(
+        self,
+        interest: Optional[Callable[[str], bool]],
+        own: Optional[UserPatterns],
+        classes: Optional[Mapping[int, str]] = None,
+    ) -> None:
         """Go on with other settings."""
+        self._classes = classes
         self._interest = interest
         self._reader.own = own if own is not None and own.patterns else None
 
@@ -106,7 +114,7 @@ class JournalSource:
         if unread:
             text = f"{unread} lines were not compared with this site's patterns: they take too long"
             gaps.append(_gap(batch, now, text, "slow_patterns", unread))
-        return (*gaps, *(_event(storm, now) for storm in heap.storms))
+        return (*gaps, *(_event(storm, now, self._classes) for storm in heap.storms))
 
     def _wanted(self, facts: Facts) -> bool:
         if facts["kind"] not in _LIFE:
@@ -149,9 +157,9 @@ class _Heap:
         return True
 
 
-def _event(storm: _Storm, now: Instant) -> Event:
+def _event(storm: _Storm, now: Instant, classes: Optional[Mapping[int, str]]) -> Event:
     entry = storm.entry
-    klass, severity = judge.judge(storm.facts)
+    klass, severity = judge.judge(storm.facts, classes)
     facts: Facts = {**storm.facts, "class": klass, "alert_severity": severity.value}
     uuid = facts.get("uuid")
     trusted = facts.get("source_trust") != entries.USER

@@ -1,7 +1,7 @@
 """History on disk: what every GPU and the host were like, what happened, and when nobody looked.
 
 A row a GPU every 5 s, with the worst of those seconds, for a week; then a row a minute, with the worst of that
-minute, for 90 days in all and at most 1 GiB (Keep). Eight GPUs make 10 to 16 MiB a day of full rows (tests/bench).
+minute, for 90 days in all and at most 1 GiB (Keep). Eight GPUs make about 10 MiB a day of full rows (tests/bench).
 The seconds between are in the ring in memory and in evidence bundles.
 
 `record` runs in the cycle's thread and only collects; a Worker writes. When the disk fails, ticks wait in memory

@@ -63,7 +63,7 @@ class JsonChild:
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Hand over one object; what the pipe does not take now goes with a later call."""
-        self._unsent.append(json.dumps(message, ensure_ascii=False).encode() + b"\n")
+        self._unsent.append(json.dumps(message).encode() + b"\n")
         self._flush()
 
     def receive(self) -> list[dict[str, Any]]:

@@ -71,7 +71,7 @@ class ControlServer:
             except OSError:
                 return
             try:
-                peer.sendall(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
+                peer.sendall(json.dumps(answer).encode() + b"\n")
             except OSError:
                 return  # the peer has gone
 

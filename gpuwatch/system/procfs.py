@@ -69,7 +69,9 @@ class ProcFs:
         # pwd may ask a directory server; each uid is asked once.
         if uid not in self._users:
             try:
-                self._users[uid] = pwd.getpwuid(uid).pw_name
+                name = pwd.getpwuid(uid).pw_name
+                # A name that is no UTF-8 comes with surrogates, which nothing can write down.
+                self._users[uid] = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
             except KeyError:
                 self._users[uid] = str(uid)
         return self._users[uid]

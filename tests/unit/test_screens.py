@@ -108,14 +108,15 @@ def test_names_from_outside_can_not_move_the_cursor(hot: Bench) -> None:
 def _judged(**more: Any) -> tuple[str, str]:
     given: dict[str, Any] = {
         "utc_s": 100.0,
+        "boottime_s": 100.0,
         "incidents": [],
-        "alerts": {"refused": ""},
+        "alerts": {"refused": "", "failing": {}},
         "journal": {"problem": ""},
-        "driver": {"state": "ok"},
+        "driver": {"state": "ok", "sampled_utc_s": 99.5},
         "gpus": [1, 2],
         "mode": "observe",
     }
-    return judge_daemon({**given, **more}, 101.0)
+    return judge_daemon({**given, **more}, 1101.0, 101.0)
 
 
 INCIDENT = {"number": 1, "label": "GPU 3", "rules": ["gpu-hot"], "state": "open", "severity": "warning"}
@@ -127,12 +128,15 @@ INCIDENT = {"number": 1, "label": "GPU 3", "rules": ["gpu-hot"], "state": "open"
         ({}, "OK"),
         ({"driver": {"state": "absent"}}, "OK"),
         ({"driver": {"state": "silent"}}, "WARNING"),
+        ({"driver": {"state": "ok", "sampled_utc_s": 60.0}}, "WARNING"),
         ({"incidents": [INCIDENT]}, "WARNING"),
         ({"incidents": [{**INCIDENT, "severity": "critical"}]}, "CRITICAL"),
         ({"incidents": [{**INCIDENT, "severity": "critical", "state": "recovered"}]}, "OK"),
-        ({"alerts": {"refused": "errcode 93000"}}, "WARNING"),
+        ({"alerts": {"refused": "errcode 93000", "failing": {}}}, "WARNING"),
+        ({"alerts": {"refused": "", "failing": {"ops": {"since_utc_s": 1000.0, "problem": "HTTP 500"}}}}, "OK"),
+        ({"alerts": {"refused": "", "failing": {"ops": {"since_utc_s": 100.0, "problem": "HTTP 500"}}}}, "WARNING"),
         ({"journal": {"problem": "no journal"}}, "WARNING"),
-        ({"utc_s": 10.0}, "CRITICAL"),
+        ({"boottime_s": 10.0}, "CRITICAL"),
     ],
 )
 def test_check_in_nagios_words(given: dict[str, Any], word: str) -> None:
