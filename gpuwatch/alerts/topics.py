@@ -137,6 +137,8 @@ def _event(case: Case, topic: str) -> str:
         return words.say("title.lost") if case.xid is None else words.say("title.lost_xid", xid=case.xid)
     if topic in ("xid", "sxid"):
         return words.say(f"title.{topic}", xid=case.xid)
+    if topic == "silent" and case.facts.get("partial"):
+        return words.say("title.silent_part", gpus=foreign(case.facts["partial"]))
     if topic in ("silent", "store"):
         value = case.number("value")
         return (
@@ -206,6 +208,8 @@ def when(case: Case) -> str:
             return words.say("lost.since_others", time=time, count=int(others))
         return words.say("lost.since", time=time)
     if topic == "silent":
+        if case.facts.get("partial"):
+            return words.say("silent.since_part", gpus=foreign(case.facts["partial"]), time=time)
         return words.say("silent.since", time=time)
     elapsed = words.elapsed(case.began)
     lasted = words.duration(elapsed)
@@ -250,7 +254,9 @@ def context(case: Case) -> list[str]:
     if topic == "hot":
         return _others(case)
     if topic == "silent":
-        said = [words.say("silent.suspended")]
+        others = number_of(facts.get("others_count"))
+        partial = bool(facts.get("partial"))
+        said = [words.say("silent.others", count=int(others or 0)) if partial else words.say("silent.suspended")]
         pids = foreign(facts.get("stuck_pids") or "").replace(",", " ").split()
         return [*said, words.say("silent.stuck", pids=", ".join(pids))] if pids else said
     if topic == "mismatch":

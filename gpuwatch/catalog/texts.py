@@ -54,6 +54,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "back.lost": ("reachable again", "重新可读"),
     "back.xid": ("no more Xid {xid}", "未再报 Xid {xid}"),
     "back.sxid": ("no more SXid {xid}", "未再报 SXid {xid}"),
+    "title.silent_part": ("{gpus} not answering", "{gpus} 无响应"),
     "back.silent": ("GPU driver answers again", "显卡驱动已恢复响应"),
     "back.mismatch": ("GPU driver and library match again", "显卡驱动与库版本已一致"),
     "back.store": ("gpuwatch saves its state again", "gpuwatch 写盘已恢复"),
@@ -90,6 +91,8 @@ TEXTS: dict[str, tuple[str, str]] = {
     "job": ("Job: {unit} ({who})", "任务：{unit}（{who}）"),
     "process": ("Named in the log line (a hint only): {process}", "日志行提到的进程（仅供参考）：{process}"),
     "silent.since": ("No GPU data since {time}", "{time} 起读不到任何 GPU 数据"),
+    "silent.since_part": ("No data from {gpus} since {time}", "{time} 起读不到 {gpus} 的数据"),
+    "silent.others": ("The other {count} GPUs are read and watched", "其余 {count} 卡可读，照常监控"),
     "silent.suspended": ("Jobs may still run; GPU actions are suspended", "任务可能还在跑；已暂停 GPU 相关的自动操作"),
     "silent.stuck": (
         "Stuck: {pids} (D state, kill -9 has no effect)",

@@ -283,9 +283,10 @@ def _daemon(options: Options, log: Log, make_world: Callable[[Callable[[], None]
     for warning in loaded.warnings:
         log.write(WARNING, str(warning))
     _make_directories(options)
-    lock = HostLock(os.path.join(options.run_dir, "lock"))
-    if not lock.acquire("daemon", time.time()):
-        log.write(ERROR, f"{lock.holder() or 'another gpuwatch'} acts on this host; two would act twice. Not started.")
+    locks = Locks(options)
+    other = locks.acquire("daemon")
+    if other:
+        log.write(ERROR, f"{other} acts on this host; two would act twice. Not started.")
         return FAILURE
     waker = Waker()
     flags = Flags(waker)
@@ -308,6 +309,7 @@ def _daemon(options: Options, log: Log, make_world: Callable[[Callable[[], None]
     control = Control(lambda: turn.latest, waker.wake, os.geteuid())
     turn.requests = control.requests
     server = _listen(os.path.join(options.run_dir, "control.sock"), control)
+    turn.end = flags.end
     turn.reader_gid = os.stat(os.path.join(options.run_dir, "control.sock")).st_gid
     _say_hello(log, world, settings, options)
     sd = manager()
@@ -327,9 +329,33 @@ def _daemon(options: Options, log: Log, make_world: Callable[[Callable[[], None]
         sd.notify(STOPPING="1", STATUS="stopping")
         server.close()
         assembly.close()
-        lock.release()
+        locks.release()
+    if turn.uprooted:
+        log.write(CRITICAL, f"{options.run_dir} was removed; ending, so that a new start can make it again")
+        return FAILURE
     log.write(INFO, "stopped")
     return OK
+
+
+class Locks:
+    """One gpuwatch acts on a host: a lock in /run, and one beside the state, for when /run was cleared."""
+
+    def __init__(self, options: Options) -> None:
+        self._locks = [HostLock(os.path.join(place, "lock")) for place in (options.run_dir, options.state_dir)]
+
+    def acquire(self, kind: str) -> str:
+        """Who is there already, in words; "" when both are ours. Raises SourceError."""
+        for lock in self._locks:
+            if not lock.acquire(kind, time.time()):
+                holder = lock.holder()
+                self.release()
+                return str(holder or "another gpuwatch")
+        return ""
+
+    def release(self) -> None:
+        """Give both back."""
+        for lock in self._locks:
+            lock.release()
 
 
 def _listen(path: str, control: Control) -> ControlServer:
@@ -391,9 +417,10 @@ def run_once(options: Options) -> int:
 def _once(options: Options, log: Log) -> int:
     settings = load_settings(options.config).settings
     _make_directories(options)
-    lock = HostLock(os.path.join(options.run_dir, "lock"))
-    if not lock.acquire("once", time.time()):
-        log.write(INFO, f"{lock.holder() or 'another gpuwatch'} is at work; this pass does nothing")
+    locks = Locks(options)
+    other = locks.acquire("once")
+    if other:
+        log.write(INFO, f"{other} is at work; this pass does nothing")
         return OK
     world = real_world(options, log, lambda: None, inline=True)
     assembly = assemble(world, options, settings, ONCE_PERIOD_S)
@@ -401,7 +428,7 @@ def _once(options: Options, log: Log) -> int:
         run_pass(assembly.cycle, settings, world.clock, ONCE_PERIOD_S)
     finally:
         assembly.close()
-        lock.release()
+        locks.release()
     return OK
 
 
@@ -421,9 +448,10 @@ def snapshot_without_daemon(config: str, state_dir: str, run_dir: str, reason: s
     options = Options(config, state_dir, run_dir)
     settings = load_settings(config).settings
     _make_directories(options)
-    lock = HostLock(os.path.join(run_dir, "lock"))
-    if not lock.acquire("cli", time.time()):
-        raise SourceError(f"{lock.holder() or 'another gpuwatch'} is at work and did not answer")
+    locks = Locks(options)
+    other = locks.acquire("cli")
+    if other:
+        raise SourceError(f"{other} is at work and did not answer")
     try:
         world = real_world(options, open_log(), lambda: None, inline=True)
         bundles = Bundles(world.files, os.path.join(state_dir, "evidence"))
@@ -434,5 +462,5 @@ def snapshot_without_daemon(config: str, state_dir: str, run_dir: str, reason: s
         scene.by_hand(bundle_id, reason)()
         world.gpus.close(1.0)
     finally:
-        lock.release()
+        locks.release()
     return {"bundle": bundle_id, "path": os.path.join(bundles.root, bundle_id)}

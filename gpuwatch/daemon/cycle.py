@@ -370,13 +370,16 @@ class Cycle:
 
     def _retention(self, now: Instant) -> list[Write]:
         """Old closed incidents with their intents, and messages delivered long ago."""
+        return [*remove("spool", self.ports.desk.expire(now, KEEP_DELIVERED_S)), *self.forget_incidents(KEEP_CLOSED)]
+
+    def forget_incidents(self, keep: int) -> list[Write]:
+        """The writes that remove all closed incidents but the newest, and what was done about them."""
         closed = [number for number, incident in self._incidents.items() if incident.closed is not None]
-        writes = remove("spool", self.ports.desk.expire(now, KEEP_DELIVERED_S))
-        for number in sorted(closed, key=int)[: max(0, len(closed) - KEEP_CLOSED)]:
+        writes: list[Write] = []
+        for number in sorted(closed, key=int)[: max(0, len(closed) - keep)]:
             del self._incidents[number]
-            writes += remove("incidents", [number])
             actions = [name for name, incident in self._stored_intents.items() if str(incident) == number]
-            writes += remove("intents", actions)
+            writes += [*remove("incidents", [number]), *remove("intents", actions)]
             for name in actions:
                 del self._stored_intents[name]
         return writes

@@ -49,6 +49,10 @@ class Flags:
         self.reload = False
         self._waker = waker
 
+    def end(self) -> None:
+        """Stop the loop after this cycle."""
+        self.stop = True
+
     def install(self) -> None:
         """Take SIGTERM, SIGINT and SIGHUP."""
         signal.signal(signal.SIGTERM, self._ask_to_stop)

@@ -43,6 +43,8 @@ class Turn:
     _counted: tuple[int, int] = (0, 0)
     _counting: Optional[Task[tuple[int, int]]] = None
     _newest: str = ""
+    end: Callable[[], None] = lambda: None
+    uprooted: bool = False
     _said: str = ""
     _copy_problem: str = ""
 
@@ -52,6 +54,7 @@ class Turn:
         seen = self.cycle.run()
         self._keep_house()
         self.latest = view(seen, self.cycle.settings, self.process, *self._counted)
+        self._look_after_place()
         self._leave_copy()
         self._tell_problems(
             seen.committed.problem,
@@ -152,6 +155,12 @@ class Turn:
         bundles.prune(self.cycle.settings.evidence_count, kept)
         listed = list_bundles(bundles.root)
         return len(listed), sum(bundle.manifest.size_bytes for bundle in listed if bundle.manifest is not None)
+
+    def _look_after_place(self) -> None:
+        """Somebody cleared /run: the lock, the socket and the fallback of the state are gone with it."""
+        if not self.uprooted and not os.path.isdir(self.run_dir):
+            self.uprooted = True
+            self.end()
 
     def _leave_copy(self) -> None:
         """What `gpuwatch status` shows when the daemon is down. In /run: no disk is touched."""

@@ -136,8 +136,10 @@ def _stop(mine: Sequence[Intent], alert: Alert, rule: Rule, situation: Situation
         return Rung(reason=last.reason, ended=True)
     if sum(intent.state is IntentState.WITHDRAWN for intent in mine) >= MOST_WITHDRAWN:
         return Rung(reason=reason.REPLACED, ended=True)
-    done = {intent.target for intent in mine if intent.state in (IntentState.VERIFIED, IntentState.REFUSED)}
-    left = [candidate for candidate in found if candidate.unit not in done]
+    refused_ones = {intent.target for intent in mine if intent.state is IntentState.REFUSED}
+    stopped = {intent.target for intent in mine if intent.state is IntentState.VERIFIED}
+    left = [candidate for candidate in found if candidate.unit not in refused_ones]
+    left.sort(key=lambda candidate: candidate.unit in stopped)  # one that came back is the last choice
     if not left:
         # Where all were refused the rung is over. After a stop it is not: the next job may start on a hot card.
         refused = last is not None and last.state is IntentState.REFUSED

@@ -390,11 +390,20 @@ class _Step:
         if self.inputs.problems.get(rule.metric):
             facts["problem"] = self.inputs.problems[rule.metric]
         if rule.metric == "host.driver_silent":
+            if self.inputs.report.state is DriverState.OK:
+                # One card hangs, the driver answers for the others.
+                silent = [sample.index for sample in self.samples if _says_nothing(sample)]
+                facts["partial"] = ", ".join(f"GPU {index}" for index in silent) or "one GPU"
+                facts["others_count"] = len(self.samples) - len(silent)
             facts["stuck_pids"] = " ".join(str(pid) for pid in self.inputs.stuck_pids) or None
         return facts
 
     def _decide(self, code: str, rule: str, subject: Subject, label: str, facts: Mapping[str, Scalar]) -> None:
         self.decisions.append(Decision(code, rule, subject, label, facts))
+
+
+def _says_nothing(sample: GpuSample) -> bool:
+    return not sample.lost and not any(reading.value is not None for reading in sample.readings.values())
 
 
 def _codes(event: Event) -> dict[str, Scalar]:

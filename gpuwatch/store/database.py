@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, Optional, Union
+from urllib.parse import quote
 
 from gpuwatch.model.errors import StoreError
 
@@ -37,6 +39,19 @@ TABLES = tuple(_SELECT)
 SCHEMA = 1
 
 
+# What SQLite says when the file itself is spoiled; everything else (full, locked, read-only, I/O) may pass.
+_SPOILED_CODES = (11, 26)  # SQLITE_CORRUPT, SQLITE_NOTADB
+_SPOILED_WORDS = ("malformed", "not a database")
+
+
+class DamagedError(StoreError):
+    """What is stored can't be used, and waiting does not help: not a database, or not documents of gpuwatch."""
+
+
+class NewerError(StoreError):
+    """A newer gpuwatch wrote it."""
+
+
 @dataclass(frozen=True)
 class Write:
     """One document put, or removed where `document` is None."""
@@ -47,95 +62,157 @@ class Write:
 
 
 @dataclass(frozen=True)
+class Encoded:
+    """A Write as it is stored: `text` is JSON in ASCII, None removes."""
+
+    table: str
+    key: str
+    text: Optional[str]
+
+
+@dataclass(frozen=True)
 class Transaction:
     """What one cycle writes, all or nothing. `number` counts up by one; a number that the database
     has seen is not applied again, so a transaction whose outcome is unknown can be repeated."""
 
     number: int
-    writes: tuple[Write, ...]
+    writes: tuple[Union[Write, Encoded], ...]
 
 
 Documents = Mapping[str, Mapping[str, Any]]
 
 
-class Database:
-    """An open database. Every method raises StoreError."""
+def encode_write(write: Union[Write, Encoded]) -> Encoded:
+    """The form that is stored. Raises StoreError when there is none: it would fail at every try."""
+    if isinstance(write, Encoded):
+        return write
+    try:
+        write.key.encode()
+        if write.table not in _PUT:
+            raise ValueError("no such table")
+        # ASCII: a lone surrogate (a name that was not UTF-8) is no valid text for SQLite, its escape is.
+        text = None if write.document is None else json.dumps(write.document, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError, AttributeError) as error:
+        raise StoreError(f"{write.table} {write.key!a} can't be stored: {error}") from error
+    return Encoded(write.table, write.key, text)
 
-    def __init__(self, path: str, read_only: bool = False) -> None:
+
+class Database:
+    """An open database. Every method raises StoreError, and DamagedError where the file is spoiled.
+
+    Opening one whose schema is there already writes nothing, so that it works on a full disk. `immutable`
+    (with `read_only`) reads the main file alone, without locks: the last resort on a read-only file system.
+    """
+
+    def __init__(self, path: str, read_only: bool = False, immutable: bool = False) -> None:
         self._path = path
         try:
             if read_only:
-                self._connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=1.0)
+                how = "immutable=1" if immutable else "mode=ro"
+                uri = f"file:{quote(os.path.abspath(path))}?{how}"
+                self._connection = sqlite3.connect(uri, uri=True, timeout=1.0)
                 return
             self._connection = sqlite3.connect(path, timeout=1.0, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:
-            raise StoreError(f"{path}: {error}") from error
+            raise self._failed(error) from error
         try:
-            os.chmod(path, 0o600)
+            if stat.S_IMODE(os.stat(path).st_mode) != 0o600:
+                os.chmod(path, 0o600)
             self._prepare()
         except (sqlite3.Error, OSError) as error:
             self._connection.close()
-            raise StoreError(f"{path}: {error}") from error
+            raise self._failed(error) from error
         except StoreError:
             self._connection.close()
             raise
 
     def _prepare(self) -> None:
         run = self._connection.execute
-        run("PRAGMA journal_mode=WAL")
-        run("PRAGMA synchronous=FULL")
         version = run("PRAGMA user_version").fetchone()[0]
         if version > SCHEMA:
-            raise StoreError(f"{self._path}: written by a newer gpuwatch (schema {version}, this one knows {SCHEMA})")
+            raise NewerError(f"{self._path}: written by a newer gpuwatch (schema {version}, this one knows {SCHEMA})")
+        run("PRAGMA journal_mode=WAL")
+        run("PRAGMA synchronous=FULL")
+        there = {name for (name,) in run("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if version == SCHEMA and there.issuperset(TABLES):
+            return
         run("BEGIN IMMEDIATE")
         for table in TABLES:
             run(f"CREATE TABLE IF NOT EXISTS {table} (key TEXT PRIMARY KEY, document TEXT NOT NULL) WITHOUT ROWID")
         run(f"PRAGMA user_version={SCHEMA}")
         run("COMMIT")
 
+    def blank(self) -> bool:
+        """True when nothing has ever been stored, not even the tables (a first start that could not write)."""
+        return not self._query("SELECT 1 FROM sqlite_master")
+
     def number(self) -> int:
         """The number of the last transaction; 0 for a new database."""
         row = self._query("SELECT document FROM state WHERE key = 'transaction'")
-        return int(json.loads(row[0][0])) if row else 0
+        try:
+            return int(json.loads(row[0][0])) if row else 0
+        except (ValueError, TypeError, RecursionError) as error:
+            raise DamagedError(f"{self._path}: the transaction number can't be read: {error}") from error
 
     def read(self, tables: Iterable[str] = TABLES) -> Documents:
         """All documents of the tables."""
-        return {table: {key: json.loads(document) for key, document in self._query(_SELECT[table])} for table in tables}
+        return {
+            table: {key: self._load(table, key, document) for key, document in self._query(_SELECT[table])}
+            for table in tables
+        }
 
-    def apply(self, transactions: Iterable[Transaction]) -> None:
-        """Write in order, in one commit, and leave out what is there already."""
+    def apply(self, transactions: Iterable[Transaction], new_above: Optional[int] = None) -> int:
+        """Write in order, in one commit, and leave out what is there already. The database's number after it.
+
+        `new_above`: what has a higher number than this is known to be new, whatever number the database has (it
+        could not be read when the numbers were given).
+        """
         try:
             run = self._connection.execute
             run("BEGIN IMMEDIATE")
-            last = self.number()
+            last = stored = self.number()
             for transaction in transactions:
-                if transaction.number <= last:
+                number = transaction.number
+                if number <= stored and (new_above is None or number <= new_above):
                     continue
-                last = transaction.number
-                for write in transaction.writes:
-                    if write.document is None:
+                last = max(last, number)
+                for write in map(encode_write, transaction.writes):
+                    if write.text is None:
                         run(_REMOVE[write.table], (write.key,))
                     else:
-                        document = json.dumps(write.document, ensure_ascii=False, separators=(",", ":"))
-                        run(_PUT[write.table], (write.key, document))
+                        run(_PUT[write.table], (write.key, write.text))
             run(_PUT["state"], ("transaction", str(last)))
             run("COMMIT")
-        except (sqlite3.Error, KeyError) as error:
+        except StoreError:
             self._roll_back()
-            raise StoreError(f"{self._path}: {error}") from error
+            raise
+        except Exception as error:  # of whatever kind: a transaction left open would make every later one fail
+            self._roll_back()
+            raise self._failed(error) from error
+        return last
 
     def close(self) -> None:
         """Close; what was committed is durable already."""
         try:
             self._connection.close()
         except sqlite3.Error as error:
-            raise StoreError(f"{self._path}: {error}") from error
+            raise self._failed(error) from error
 
     def _query(self, sql: str) -> list[Any]:
         try:
             return self._connection.execute(sql).fetchall()
         except sqlite3.Error as error:
-            raise StoreError(f"{self._path}: {error}") from error
+            raise self._failed(error) from error
+
+    def _load(self, table: str, key: str, document: str) -> Any:
+        try:
+            return json.loads(document)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise DamagedError(f"{self._path}: {table} {key!a} is not JSON: {error}") from error
+
+    def _failed(self, error: Exception) -> StoreError:
+        kind = DamagedError if _is_spoiled(error) else StoreError
+        return kind(f"{self._path}: {getattr(error, 'strerror', None) or error}")
 
     def _roll_back(self) -> None:
         try:
@@ -145,10 +222,41 @@ class Database:
             pass  # the connection is beyond use; the next attempt says so
 
 
+def _is_spoiled(error: Exception) -> bool:
+    """Before Python 3.11 an error has no code; these two are the class itself, not a subclass, with fixed words."""
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is not None:
+        return (code & 0xFF) in _SPOILED_CODES
+    return type(error) is sqlite3.DatabaseError and any(words in str(error) for words in _SPOILED_WORDS)
+
+
 def read_documents(path: str, tables: Iterable[str] = TABLES) -> Documents:
     """The documents of a database that another process may be writing. Raises StoreError."""
-    database = Database(path, read_only=True)
+    return read_numbered(path, tables)[1]
+
+
+def read_numbered(path: str, tables: Iterable[str] = TABLES, immutable: bool = False) -> tuple[int, Documents]:
+    """The same with the number of the last transaction. Raises StoreError."""
+    database = Database(path, read_only=True, immutable=immutable)
     try:
-        return database.read(tables)
+        if database.blank():
+            return 0, {table: {} for table in tables}
+        # The number first: what is committed in between is read with a number that is too small, and what
+        # waits in /run is then laid over it once more, which changes nothing.
+        return database.number(), database.read(tables)
     finally:
         database.close()
+
+
+def overlay(documents: Documents, transactions: Iterable[Transaction], above: int) -> Documents:
+    """The documents with the transactions above that number laid over them."""
+    merged = {table: dict(entries) for table, entries in documents.items()}
+    for transaction in transactions:
+        if transaction.number <= above:
+            continue
+        for write in map(encode_write, transaction.writes):
+            if write.text is None:
+                merged.setdefault(write.table, {}).pop(write.key, None)
+            else:
+                merged.setdefault(write.table, {})[write.key] = json.loads(write.text)
+    return merged

@@ -1,25 +1,37 @@
 """The one writer: a commit a cycle, with a deadline, and a way to go on when the disk does not (S7).
 
-While the database can't be written, transactions are kept in memory and appended to a file in /run
-(which survives kill -9, not a reboot); they are merged back in order, each exactly once by its
-number, as soon as the disk answers again, or by the next start.
+While the database can't be written, what it lacks is kept in memory and in a file in /run (waiting.py), each
+document once, with the number of the transaction that wrote it last; all of it is merged in one commit as soon as
+the disk answers again, or by the next start. What the database has seen already is known by its number.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Optional
+from dataclasses import dataclass, replace
+from typing import Optional
 
 from gpuwatch.model.errors import StoreError
-from gpuwatch.store.database import Database, Documents, Transaction, Write
+from gpuwatch.store.database import (
+    DamagedError,
+    Database,
+    Documents,
+    Encoded,
+    NewerError,
+    Transaction,
+    Write,
+    encode_write,
+    overlay,
+    read_numbered,
+)
+from gpuwatch.store.waiting import MOST_BYTES as MOST_FALLBACK_BYTES
+from gpuwatch.store.waiting import TELL_BYTES, WaitingFile, read_waiting
 from gpuwatch.system.protocols import Clock, Task, Worker
 
 COMMIT_S = 2.0  # the cycle waits this long for the disk, once
 OPEN_S = 10.0
-MOST_FALLBACK_BYTES = 32 << 20
+FIRST_RETRY_S, LAST_RETRY_S = 1.0, 30.0
 
 
 @dataclass(frozen=True)
@@ -31,47 +43,181 @@ class Committed:
     problem: str = ""
 
 
+@dataclass(frozen=True)
+class _Opened:
+    """`number` None: not known, and `documents` may be old or missing."""
+
+    number: Optional[int]
+    documents: Documents
+    problem: str = ""  # why it can't be written
+
+
 class Writer:
-    """`directory` holds state.db, `fallback` is the file in /run. One instance a host (the lock sees to it)."""
+    """`directory` holds state.db, `fallback` is the file in /run. One instance a host (the lock sees to it).
+
+    `problem` is "" or what is wrong, in words. `blind`: the start could not read the database; what is written
+    must not take the names of what is stored there.
+    """
 
     def __init__(self, directory: str, fallback: str, worker: Worker, clock: Clock) -> None:
         self._path = os.path.join(directory, "state.db")
-        self._fallback = fallback
+        self._waiting = WaitingFile(fallback)
         self._worker = worker
         self._clock = clock
-        self._database: Optional[Database] = None
+        self._database: Optional[Database] = None  # touched by the worker's jobs alone
+        self._reset()
+
+    def _reset(self) -> None:
         self._number = 0
-        self._backlog: list[Transaction] = []
+        self._new_above: Optional[int] = None  # see Database.apply
+        self._backlog: dict[tuple[str, str], tuple[int, Encoded]] = {}
         self._task: Optional[Task[int]] = None
+        self._opening: Optional[Task[_Opened]] = None
+        self._sent = 0  # the newest number in the task's hands
+        self._error = ""  # the disk's last real one
+        self._bad_lines = False
         self._failing_since: Optional[float] = None
+        self._retry_at, self._retry_s = 0.0, FIRST_RETRY_S
+        self.blind = False
         self.problem = ""
 
+    # The start
+
     def open(self) -> Documents:
-        """Everything stored, with what waits in /run merged. Raises StoreError when it can't be read."""
+        """Everything stored, with what waits in /run merged.
+
+        A database that can't be written now (full, locked, read-only, silent) ends no start: what can be read is
+        read, and failing_s() counts from here. Raises DamagedError when it is spoiled, and StoreError when a newer
+        gpuwatch wrote it.
+        """
+        self._reset()
+        transactions = self._take_waiting()
         task = self._worker.submit(self._open)
+        if self._worker.wait(task, OPEN_S):
+            opened = task.result()
+        else:
+            self._opening = task
+            opened = _Opened(None, {}, f"{self._path}: the disk does not answer")
+        return self._start(opened, transactions)
+
+    def open_without(self, problem: str) -> Documents:
+        """Start with an empty memory where a damaged database can't be put aside either; go on in /run."""
+        self._reset()
+        self._take_waiting()
+        self._backlog = {}
+        self._start(_Opened(None, {}, problem), [])
+        return {}
+
+    def put_aside(self, mark: str) -> str:
+        """Give a damaged database another name, with what belongs to it. The name. Raises StoreError."""
+        task = self._worker.submit(lambda: self._put_aside(mark))
         if not self._worker.wait(task, OPEN_S):
             raise StoreError(f"{self._path}: the disk does not answer")
         return task.result()
 
+    def _take_waiting(self) -> list[Transaction]:
+        self._waiting.reserve()
+        transactions, problem = read_waiting(self._waiting.path)
+        self._bad_lines, self.problem = bool(problem), problem
+        for transaction in transactions:
+            self._put(transaction.number, [encode_write(write) for write in transaction.writes])
+            self._number = max(self._number, transaction.number)
+        return transactions
+
+    def _start(self, opened: _Opened, transactions: list[Transaction]) -> Documents:
+        if opened.number is None:
+            # Numbers that are surely higher than the database's, which counts once a cycle.
+            self._number = max(self._number, int(self._clock.now().utc_s * 1000))
+            self._new_above = self._number
+            self.blind = not opened.documents
+        else:
+            self._drop(opened.number)
+            self._number = max(self._number, opened.number)
+        documents = overlay(opened.documents, transactions, opened.number or 0)
+        if opened.problem:
+            self._failed(opened.problem)
+            self._tell(opened.problem)
+        elif transactions or self._bad_lines:
+            self._merge()
+        return documents
+
+    def _merge(self) -> None:
+        problem = self.problem
+        self._task = self._submit()
+        if self._worker.wait(self._task, OPEN_S):
+            self._settle()
+            reason = self._error
+        else:
+            reason = f"{self._path}: the disk does not answer"
+            self._failing_since = self._clock.monotonic()
+        self.problem = problem
+        if self._failing_since is not None:
+            self._tell(reason)
+        else:
+            self._waiting.remove(keep_copy=self._bad_lines)
+
+    def _open(self) -> _Opened:
+        self._close()
+        try:
+            self._database = Database(self._path)
+            return _Opened(self._database.number(), self._database.read())
+        except (DamagedError, NewerError):
+            self._close()
+            raise
+        except StoreError as error:
+            self._close()
+            return self._read_only(str(error))
+
+    def _read_only(self, problem: str) -> _Opened:
+        try:
+            if not os.path.exists(self._path) or os.path.getsize(self._path) == 0:
+                return _Opened(0, {}, problem)
+            number, documents = read_numbered(self._path)
+            return _Opened(number, documents, problem)
+        except (StoreError, OSError):
+            pass  # the last resort follows
+        try:
+            # Without what is in state.db-wal: its number may be behind.
+            return _Opened(None, read_numbered(self._path, immutable=True)[1], problem)
+        except StoreError:
+            return _Opened(None, {}, problem)
+
+    def _put_aside(self, mark: str) -> str:
+        try:
+            self._close()
+        except StoreError:
+            pass  # it is damaged: that is why
+        aside, copy = f"{self._path}.broken-{mark}", 1
+        while os.path.exists(aside):
+            copy += 1
+            aside = f"{self._path}.broken-{mark}-{copy}"
+        try:
+            # The database last: a new one must never find the log of the old one.
+            for ending in ("-wal", "-shm", ""):
+                if os.path.exists(self._path + ending):
+                    os.rename(self._path + ending, aside + ending)
+        except OSError as error:
+            raise StoreError(f"{self._path}: {error.strerror}") from error
+        return aside
+
+    # The commits
+
     def commit(self, writes: Sequence[Write]) -> Committed:
         """Write all or nothing and wait for it, at most COMMIT_S and only while the disk is healthy."""
-        self._number += 1
-        transaction = Transaction(self._number, tuple(writes))
-        self._backlog.append(transaction)
-        healthy = self._failing_since is None
-        if self._task is None or self._task.done():
-            self._settle()
-            self._task = self._submit(tuple(self._backlog))
-        if self._worker.wait(self._task, COMMIT_S if healthy else 0.0):
-            self._settle()
+        refused = ""
+        try:
+            encoded = [encode_write(write) for write in writes]
+        except StoreError as error:
+            refused = f"a transaction was left out: {error}"  # in the backlog it would block all later ones
         else:
-            self.problem = f"{self._path}: the disk does not answer"
-        if not self._backlog:
-            self._recovered()
-            return Committed(durable=True)
-        if self._failing_since is None:
-            self._failing_since = self._clock.monotonic()
-        return self._fall_back(transaction, everything=healthy)
+            if encoded:
+                self._number += 1
+                self._put(self._number, encoded)
+        done = self._advance()
+        if not refused:
+            return done
+        self.problem = f"{done.problem}; {refused}" if done.problem else refused
+        return Committed(durable=False, degraded=done.degraded, problem=self.problem)
 
     def failing_s(self) -> float:
         """How long the database could not be written; 0 while all is well."""
@@ -79,96 +225,131 @@ class Writer:
 
     def close(self) -> None:
         """Let go of the database; a disk that does not answer is left behind."""
-        if self._database is not None:
-            closing = self._worker.submit(self._database.close)
-            self._worker.wait(closing, COMMIT_S if self._failing_since is None else 0.0)
+        closing = self._worker.submit(self._close)
+        self._worker.wait(closing, COMMIT_S if self._failing_since is None else 0.0)
 
-    def _open(self) -> Documents:
-        self._database = Database(self._path)
-        waiting = _read_fallback(self._fallback)
-        if waiting:
-            self._database.apply(waiting)
-            _remove(self._fallback)
-        self._number = self._database.number()
-        return self._database.read()
+    def _put(self, number: int, writes: Sequence[Encoded]) -> None:
+        for write in writes:
+            self._backlog.pop((write.table, write.key), None)
+            self._backlog[write.table, write.key] = (number, write)
 
-    def _apply(self, transactions: tuple[Transaction, ...]) -> int:
-        if self._database is None:
-            self._database = Database(self._path)
-        self._database.apply(transactions)
-        return transactions[-1].number
+    def _drop(self, number: int) -> None:
+        self._backlog = {key: each for key, each in self._backlog.items() if each[0] > number}
 
-    def _submit(self, transactions: tuple[Transaction, ...]) -> Task[int]:
-        return self._worker.submit(lambda: self._apply(transactions))
+    def _transactions(self) -> list[Transaction]:
+        """The backlog: each document once, by ascending number."""
+        by_number: dict[int, list[Encoded]] = {}
+        for number, write in self._backlog.values():
+            by_number.setdefault(number, []).append(write)
+        return [Transaction(number, tuple(by_number[number])) for number in sorted(by_number)]
 
-    def _settle(self) -> None:
-        """Take the finished commit's result into account."""
+    def _advance(self) -> Committed:
+        answered = self._settle()
+        patient = answered or self._failing_since is None
+        if self._task is None and self._due(patient):
+            self._task = self._submit()
+        reason = self._error
+        if self._task is not None:
+            if self._worker.wait(self._task, COMMIT_S if patient else 0.0):
+                self._settle()
+                reason = self._error
+            elif patient or self._task.age_s() >= COMMIT_S:
+                reason = f"{self._path}: the disk does not answer"
+                if self._failing_since is None:
+                    self._failing_since = self._clock.monotonic()
+        elif self._opening is not None:
+            reason = f"{self._path}: the disk does not answer"
+        if self._failing_since is None:
+            self.problem = ""
+            return Committed(durable=True)
+        return self._fall_back(reason)
+
+    def _due(self, patient: bool) -> bool:
+        if self._opening is not None:
+            if not self._opening.done():
+                return False
+            self._opening = None  # what it found comes too late; that it has returned is enough
+            return True
+        if patient:
+            return bool(self._backlog)
+        return self._clock.monotonic() >= self._retry_at
+
+    def _submit(self) -> Task[int]:
+        transactions, new_above, self._sent = self._transactions(), self._new_above, self._number
+        return self._worker.submit(lambda: self._apply(transactions, new_above))
+
+    def _apply(self, transactions: list[Transaction], new_above: Optional[int]) -> int:
+        try:
+            if self._database is None:
+                self._database = Database(self._path)
+            return self._database.apply(transactions, new_above)
+        except StoreError:
+            # Opened anew at the next attempt: a connection made on a read-only file system stays read-only.
+            self._close()
+            raise
+
+    def _close(self) -> None:
+        database, self._database = self._database, None
+        if database is not None:
+            try:
+                database.close()
+            except StoreError:
+                pass  # what was committed is durable; the rest waits
+
+    def _settle(self) -> bool:
+        """Take the finished attempt into account; True when the disk took what it was given."""
         if self._task is None or not self._task.done():
-            return
+            return False
         task, self._task = self._task, None
         try:
-            written = task.result()
+            stored = task.result()
         except StoreError as error:
-            self.problem = str(error)
+            self._failed(str(error))
+            return False
+        self._drop(self._sent)
+        self._catch_up(stored)
+        self._new_above, self._error = None, ""
+        self._retry_s = FIRST_RETRY_S
+        if not self._backlog:
+            self._recovered()
+        return True
+
+    def _catch_up(self, stored: int) -> None:
+        """After a start without its number, the database may be ahead all the same (a clock that was set back)."""
+        ahead = stored - self._sent
+        if ahead <= 0:
             return
-        self._backlog = [transaction for transaction in self._backlog if transaction.number > written]
+        self._number += ahead
+        self._backlog = {key: (number + ahead, write) for key, (number, write) in self._backlog.items()}
+        self._waiting.complete_to = None
+
+    def _failed(self, error: str) -> None:
+        now = self._clock.monotonic()
+        self._error = error
+        if self._failing_since is None:
+            self._failing_since = now
+        self._retry_at = now + self._retry_s
+        self._retry_s = min(LAST_RETRY_S, 2 * self._retry_s)
 
     def _recovered(self) -> None:
         if self._failing_since is not None:
             self._failing_since = None
             self.problem = ""
-            _remove(self._fallback)
+            self._waiting.remove(keep_copy=self._bad_lines)
+            self._waiting.reserve()
+            self._bad_lines = False
 
-    def _fall_back(self, transaction: Transaction, everything: bool) -> Committed:
+    def _fall_back(self, reason: str) -> Committed:
         try:
-            _append_fallback(self._fallback, self._backlog if everything else [transaction])
+            self._waiting.keep(self._transactions())
         except OSError as error:
-            return Committed(durable=False, problem=f"{self.problem}; {self._fallback}: {error.strerror}")
+            self.problem = f"{reason}; {self._waiting.path}: {error.strerror}"
+            return Committed(durable=False, problem=self.problem)
+        self.problem = reason
+        if self._waiting.size >= TELL_BYTES:
+            share = 100 * self._waiting.size // MOST_FALLBACK_BYTES
+            self._tell(f"{self._waiting.path}: {share} % of its room is taken")
         return Committed(durable=True, degraded=True, problem=self.problem)
 
-
-def _append_fallback(path: str, transactions: Sequence[Transaction]) -> None:
-    """Add lines to the file in /run. Raises OSError (full, or over its cap)."""
-    lines = b"".join(
-        json.dumps(
-            {"number": each.number, "writes": [[write.table, write.key, write.document] for write in each.writes]},
-            ensure_ascii=False,
-        ).encode()
-        + b"\n"
-        for each in transactions
-    )
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
-        if os.fstat(descriptor).st_size + len(lines) > MOST_FALLBACK_BYTES:
-            raise OSError(27, "the waiting transactions have reached their cap")
-        os.write(descriptor, lines)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _read_fallback(path: str) -> list[Transaction]:
-    """What waits in /run; a last line that was cut off by a crash was never promised to anybody."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            lines = file.read().split("\n")
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise StoreError(f"{path}: {error.strerror}") from error
-    return [_parse(path, line) for line in lines[:-1]]
-
-
-def _parse(path: str, line: str) -> Transaction:
-    try:
-        data: dict[str, Any] = json.loads(line)
-        return Transaction(data["number"], tuple(Write(*write) for write in data["writes"]))
-    except (ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"{path}: not a transaction of gpuwatch: {error}") from error
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
+    def _tell(self, more: str) -> None:
+        self.problem = f"{self.problem}; {more}" if self.problem else more

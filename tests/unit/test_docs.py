@@ -16,6 +16,7 @@ import gpuwatch
 from gpuwatch.alerts.channels.options import channel_types
 from gpuwatch.catalog.texts import LANGUAGES, TEXTS
 from gpuwatch.cli import check, main, places
+from gpuwatch.config.events import EVENT_KINDS
 from gpuwatch.config.kinds import duration_text
 from gpuwatch.config.limits import limit_shown
 from gpuwatch.config.load import load
@@ -27,6 +28,7 @@ READMES = ("README.md", "README.zh-CN.md")
 MARKDOWN = (*READMES, "CONTRIBUTING.md", "CHANGELOG.md")
 MAN = "packaging/man/gpuwatch.8"
 EVERY = (*MARKDOWN, MAN)
+CLONE = ".venv/bin/"  # where the command is in a clone
 SHELL_TOOLS = {"systemctl", "apt", "install", "cat", "mkdir", "printf", "journalctl"}
 
 
@@ -173,7 +175,14 @@ def test_both_readmes_have_the_same_sections_and_screens() -> None:
 
 
 def test_both_readmes_name_the_same_commands() -> None:
-    english, chinese = ({each for each in inline(name) if each.startswith(("gpuwatch", "make "))} for name in READMES)
+    begins = ("gpuwatch", "make ", CLONE)
+    english, chinese = ({each for each in inline(name) if each.startswith(begins)} for name in READMES)
+    assert english == chinese
+
+
+def test_both_readmes_have_the_same_metric_groups() -> None:
+    english, chinese = ([row[0] for row in table(*each)] for each in zip(READMES, ("Metrics", "指标")))
+    assert english
     assert english == chinese
 
 
@@ -192,6 +201,13 @@ def test_links_within_a_readme_lead_somewhere(name: str) -> None:
 def test_default_rules_are_those_of_the_catalogue(name: str, tmp_path: Path) -> None:
     rows = [row[:6] for row in table(name, "Rule")]
     assert rows == [row_of(rule) for rule in default_rules(tmp_path).values()]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_metrics_in_documents_exist(name: str) -> None:
+    named = set(re.findall(r"(?<![\w/.-])(?:gpu|host|unit)\.[a-z_0-9]+", document(name)))
+    assert named - METRICS.keys() == set()
+    assert named or name in ("CONTRIBUTING.md", "CHANGELOG.md")
 
 
 @pytest.mark.parametrize("name", READMES)
@@ -220,6 +236,8 @@ def test_configuration_in_the_readme_is_accepted(name: str, tmp_path: Path) -> N
     assert [workload.mode and workload.mode.value for workload in settings.workloads] == ["enforce"]
     assert f"{{file: {settings.channels[0].key.file}}}" in blocks(name, "yaml")[0]
     assert [rule.name for rule in settings.rules if not rule.enabled] == ["xid-link"]
+    assert [len(each) for each in (settings.patterns, settings.xid_classes)] == [1, 1]
+    assert {"disk-full", "memory-row", "loader-waits"} <= {rule.name for rule in settings.rules if rule.enabled}
 
 
 @pytest.mark.parametrize("name, language", [("README.md", "en"), ("README.zh-CN.md", "zh")])
@@ -268,7 +286,7 @@ def test_commands_in_documents_are_ones_that_the_program_takes(name: str, capsys
     lines = [line for kind in ("sh",) for block in blocks(name, kind) for line in commands(block)] + inline(name)
     if name == MAN:
         lines = man_section("EXAMPLES").splitlines()
-    lines = [part.strip() for line in lines for part in re.split(r" && | > ", line)]
+    lines = [part.strip().removeprefix(CLONE) for line in lines for part in re.split(r" && | > ", line)]
     found = [line for line in lines if re.match(r"gpuwatch [a-z]", line)]
     if name in (*READMES, MAN):
         assert found
@@ -321,6 +339,22 @@ def test_man_page_has_its_sections() -> None:
     assert f'"gpuwatch {gpuwatch.__version__}"' in roff
 
 
+@pytest.mark.parametrize(
+    "title, words",
+    [
+        ("METRICS", {name: metric.text for name, metric in METRICS.items()}),
+        ("EVENTS", {name: kind.text for name, kind in EVENT_KINDS.items()}),
+    ],
+)
+def test_the_man_page_has_all_that_a_rule_can_name(title: str, words: Mapping[str, str]) -> None:
+    lines = man_section(title).splitlines()
+    heads = {line.split(" (")[0]: after for line, after in zip(lines, lines[1:]) if line.split(" (")[0] in words}
+    assert heads == {name: f"{text[:1].upper()}{text[1:]}." for name, text in words.items()}
+    if title == "METRICS":
+        slow = {name for name, metric in METRICS.items() if metric.every_s != 1}
+        assert {line.split(" ")[0] for line in lines if re.search(r"\d s\)$", line)} == slow
+
+
 def test_exit_codes_in_the_man_page() -> None:
     section = man_section("EXIT STATUS")
     numbers = {int(number) for number in re.findall(r"^(\d+)$", section, flags=re.MULTILINE)}
@@ -351,6 +385,7 @@ INSTALLED = {
     "/etc/gpuwatch/conf.d/*.yaml",
     places.STATE_DIR,
     f"{places.STATE_DIR}/state.db",
+    f"{places.STATE_DIR}/history.db",
     f"{places.STATE_DIR}/evidence",
     places.RUN_DIR,
     *(f"{places.RUN_DIR}/{name}" for name in ("control.sock", "status.json", "waiting.jsonl", "lock", "nvml.lock")),
@@ -359,12 +394,16 @@ INSTALLED = {
 }
 OF_THE_ADMIN = {
     "/etc/gpuwatch/conf.d/10-site.yaml",
+    "/etc/gpuwatch/conf.d/20-rules.yaml",
     "/etc/gpuwatch/keys",
     "/etc/gpuwatch/keys/wecom-ops",
     "/etc/systemd/system/gpuwatch.service.d",
     "/etc/systemd/system/gpuwatch.service.d/key.conf",
 }
-OF_THE_SYSTEM = {"/proc", "/run", "/dev/kmsg", "/dev/null", "/var/log/journal", "/proc/driver/nvidia"}
+OF_THE_SYSTEM = {
+    *("/proc", "/run", "/var", "/dev/kmsg", "/dev/null", "/var/log/journal", "/proc/driver/nvidia"),
+    *("/run/docker.sock", "/run/podman/podman.sock"),
+}
 
 
 @pytest.mark.parametrize("name", EVERY)
