@@ -149,3 +149,18 @@ def test_hurry_has_an_end(parts: dict[str, Any]) -> None:
     turn.left = MOST_HURRIED + 3
     loop(parts, turn, interval_s=1.5).run()
     assert SystemClock().monotonic() - began > 1.0, "the last cycles came at their own time"
+
+
+def test_many_early_cycles_move_no_schedule(parts: dict[str, Any]) -> None:
+    """A storm of kernel lines rings each time; the cycle that is due still comes when it is due."""
+
+    class Storm(Turn):
+        def run(self) -> str:
+            self.bell = parts["bell"] if len(self.times) < 10 else None
+            return super().run()
+
+    turn = Storm(parts["flags"], 12)
+    turn.heard = 3  # every ring brings a cycle
+    began = SystemClock().monotonic()
+    loop(parts, turn, interval_s=0.5).run()
+    assert SystemClock().monotonic() - began < 3.0, "ten early cycles would have put off the next one by five seconds"
