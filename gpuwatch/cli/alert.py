@@ -43,6 +43,7 @@ def add_parser(subparsers: Any) -> None:
     queue = verbs.add_parser("queue", help="messages that wait or were refused (--all: delivered ones too)")
     queue.add_argument("--all", action="store_true", help="delivered ones too")
     places.add_state_dir(queue)
+    places.add_run_dir(queue)
     for verb in (test, queue):
         verb.add_argument("--json", action="store_true", help="machine-readable, with a schema version")
 
@@ -140,7 +141,7 @@ def _queue(args: argparse.Namespace) -> int:
     from gpuwatch.model.codec import encode
     from gpuwatch.system.clock import SystemClock
 
-    entries = sorted(read_store(args.state_dir).spool.values(), key=lambda entry: entry.created_utc_s)
+    entries = sorted(read_store(args.state_dir, args.run_dir).spool.values(), key=lambda entry: entry.created_utc_s)
     shown = [entry for entry in entries if args.all or entry.state is not DeliveryState.DELIVERED]
     if args.json:
         show_json({"schema": 1, "messages": [encode(entry) for entry in shown]})

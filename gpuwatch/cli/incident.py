@@ -14,8 +14,8 @@ from gpuwatch.model.codec import encode
 from gpuwatch.model.errors import StoreError
 from gpuwatch.model.incident import Incident, IncidentState
 from gpuwatch.model.intent import Intent
-from gpuwatch.store.database import read_documents
 from gpuwatch.store.memory import Snapshot, from_documents
+from gpuwatch.store.waiting import read_stored
 
 
 def add_parser(subparsers: Any) -> None:
@@ -31,26 +31,30 @@ def add_parser(subparsers: Any) -> None:
     for verb in (listing, show):
         verb.add_argument("--json", action="store_true")
         places.add_state_dir(verb)
+        places.add_run_dir(verb)
 
 
 def run(args: argparse.Namespace) -> int:
     """Exit 1 when there is no such incident, or no store."""
-    stored = read_store(args.state_dir)
+    stored = read_store(args.state_dir, args.run_dir)
     return _list(stored, args) if args.what == "list" else _show(stored, args)
 
 
-def read_store(state_dir: str) -> Snapshot:
-    """What is stored. Raises StoreError with a sentence for people."""
-    path = os.path.join(state_dir, "state.db")
+def read_store(state_dir: str, run_dir: str) -> Snapshot:
+    """What is stored, with what waits for the disk. Raises StoreError with a sentence for people."""
+    path, waiting = os.path.join(state_dir, "state.db"), os.path.join(run_dir, "waiting.jsonl")
     if not os.access(state_dir, os.R_OK | os.X_OK):
         raise StoreError(
             f"{state_dir}: can't be read (only root may)"
             if os.path.exists(state_dir)
             else f"{state_dir}: nothing there; has gpuwatch run on this host?"
         )
-    if not os.path.exists(path):
+    if not os.path.exists(path) and not os.path.exists(waiting):
         raise StoreError(f"{path}: nothing there; has gpuwatch run on this host?")
-    return from_documents(read_documents(path, ("incidents", "intents", "spool")))
+    documents, problem = read_stored(path, waiting, ("incidents", "intents", "spool"))
+    if problem:
+        sys.stderr.write(f"gpuwatch: {safe(problem)}\n")
+    return from_documents(documents)
 
 
 def _list(stored: Snapshot, args: argparse.Namespace) -> int:

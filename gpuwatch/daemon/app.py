@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from gpuwatch import __version__
@@ -16,8 +16,9 @@ from gpuwatch.alerts.desk import Desk
 from gpuwatch.catalog import cgroup
 from gpuwatch.config.load import Loaded, load
 from gpuwatch.daemon.control import Control
-from gpuwatch.daemon.cycle import Cycle, Ports
+from gpuwatch.daemon.cycle import Cycle, Ports, encode_policy
 from gpuwatch.daemon.loop import Flags, Loop, Waker
+from gpuwatch.daemon.notes import inventory_of, released_until
 from gpuwatch.daemon.once import run_pass
 from gpuwatch.daemon.probe import probe
 from gpuwatch.daemon.scene import Scene
@@ -26,10 +27,12 @@ from gpuwatch.daemon.view import Process
 from gpuwatch.evidence.bundle import Bundles
 from gpuwatch.model.errors import ConfigError, EvidenceError, GpuwatchError, SourceError, StoreError
 from gpuwatch.model.settings import KeySource, Settings
+from gpuwatch.policy.state import PolicyState
 from gpuwatch.sources.containers import ContainerSource
 from gpuwatch.sources.host import HostSource
 from gpuwatch.sources.owner_names import OwnerNames
 from gpuwatch.sources.workloads import WorkloadSource
+from gpuwatch.store.database import DamagedError, Documents
 from gpuwatch.store.history import PERIOD_S, History
 from gpuwatch.store.memory import Snapshot, from_documents
 from gpuwatch.store.writer import Writer
@@ -138,7 +141,7 @@ class Assembly:
 def assemble(world: World, options: Options, settings: Settings, period_s: float) -> Assembly:
     """Everything behind the edges. Raises StoreError."""
     writer = Writer(options.state_dir, os.path.join(options.run_dir, "waiting.jsonl"), world.clerk, world.clock)
-    stored = _open_store(writer, world, options)
+    stored = _open_store(writer, world)
     zone = local_zone()
     bundles = Bundles(world.files, os.path.join(options.state_dir, "evidence"))
     _clean_evidence(bundles, world)
@@ -199,21 +202,47 @@ def _clean_evidence(bundles: Bundles, world: World) -> None:
         world.log.write(NOTICE, f"evidence: removed {name}, which an earlier gpuwatch left unfinished")
 
 
-def _open_store(writer: Writer, world: World, options: Options) -> Snapshot:
-    """A store that is broken is put aside, never overwritten; one that does not answer stops the start."""
-    path = os.path.join(options.state_dir, "state.db")
+def _open_store(writer: Writer, world: World) -> Snapshot:
+    """A store that is damaged is put aside, never overwritten; one that can't be read or written now ends no start."""
     try:
-        return from_documents(writer.open())
-    except StoreError as error:
-        if not os.path.exists(path):
-            raise
-        aside = f"{path}.broken-{int(world.clock.now().utc_s)}"
+        stored = _decoded(writer.open())
+    except DamagedError as error:
+        stored = _start_over(writer, world, error)
+    if writer.problem:
+        world.log.write(CRITICAL, f"{writer.problem}; going on")
+    if writer.blind and "policy" not in stored.state:
+        # Nothing is known of what is stored: numbers that no earlier incident has, so that none is overwritten.
+        first = int(world.clock.now().utc_s) // 60
+        stored = replace(stored, state={**stored.state, "policy": encode_policy(PolicyState(next_incident=first))})
+    return stored
+
+
+def _start_over(writer: Writer, world: World, error: DamagedError) -> Snapshot:
+    """Twice: the first time, what is damaged may come back from what waited in /run."""
+    for _ in range(2):
+        if writer.failing:
+            break
+        try:
+            aside = writer.put_aside(str(int(world.clock.now().utc_s)))
+        except StoreError as second:
+            return _decoded(writer.open_without(f"{error}; it can't be put aside ({second})"))
         world.log.write(CRITICAL, f"{error}; put aside as {aside}, starting without memory of earlier incidents")
         try:
-            os.rename(path, aside)
-        except OSError as second:
-            raise StoreError(f"{path}: {second.strerror}") from error
-        return from_documents(writer.open())
+            return _decoded(writer.open())
+        except DamagedError as again:
+            error = again
+    return _decoded(writer.open_without(str(error)))
+
+
+def _decoded(documents: Documents) -> Snapshot:
+    """Raises DamagedError when a later part of the start could not read a document."""
+    stored = from_documents(documents)
+    try:
+        inventory_of(stored.state)
+        released_until(stored.state)
+    except (TypeError, KeyError, ValueError) as error:
+        raise DamagedError(f"a stored note can't be read: {error}") from error
+    return stored
 
 
 def _read_key(source: KeySource) -> str:

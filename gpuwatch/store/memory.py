@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from gpuwatch.model.codec import decode, encode
-from gpuwatch.model.errors import StoreError
 from gpuwatch.model.incident import Incident
 from gpuwatch.model.intent import Intent
 from gpuwatch.model.notification import SpoolEntry
-from gpuwatch.store.database import Documents, Write
+from gpuwatch.store.database import DamagedError, Documents, Write
 
 T = TypeVar("T")
 
@@ -27,7 +26,7 @@ class Snapshot:
 
 
 def from_documents(documents: Documents) -> Snapshot:
-    """Raises StoreError when a document is not what this version writes."""
+    """Raises DamagedError when a document is not what this version writes."""
     return Snapshot(
         state=documents.get("state", {}),
         incidents=_decode(Incident, documents.get("incidents", {})),
@@ -51,8 +50,13 @@ def differences(table: str, before: Mapping[str, Any], after: Mapping[str, Any])
     return [put(table, key, thing) for key, thing in after.items() if before.get(key) != thing]
 
 
-def _decode(kind: type[T], documents: Mapping[str, Any]) -> dict[str, T]:
+def decode_state(kind: type[T], document: Any) -> T:
+    """A `kind` from one document of `state`. Raises DamagedError when it is none."""
     try:
-        return {key: decode(kind, document) for key, document in documents.items()}
-    except (TypeError, KeyError, ValueError) as error:
-        raise StoreError(f"a stored {kind.__name__.lower()} can't be read: {error}") from error
+        return decode(kind, document)
+    except (TypeError, KeyError, ValueError, AttributeError, RecursionError) as error:
+        raise DamagedError(f"a stored {kind.__name__} can't be read: {error}") from error
+
+
+def _decode(kind: type[T], documents: Mapping[str, Any]) -> dict[str, T]:
+    return {key: decode_state(kind, document) for key, document in documents.items()}

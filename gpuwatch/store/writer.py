@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Optional
 
 from gpuwatch.model.errors import StoreError
@@ -104,6 +104,7 @@ class Writer:
         """Start with an empty memory where a damaged database can't be put aside either; go on in /run."""
         self._reset()
         self._take_waiting()
+        self._waiting.remove(keep_copy=True)
         self._backlog = {}
         self._start(_Opened(None, {}, problem), [])
         return {}
@@ -148,7 +149,7 @@ class Writer:
             self._settle()
             reason = self._error
         else:
-            reason = f"{self._path}: the disk does not answer"
+            reason = self._error = f"{self._path}: the disk does not answer"
             self._failing_since = self._clock.monotonic()
         self.problem = problem
         if self._failing_since is not None:
@@ -223,6 +224,11 @@ class Writer:
         """How long the database could not be written; 0 while all is well."""
         return 0.0 if self._failing_since is None else self._clock.monotonic() - self._failing_since
 
+    @property
+    def failing(self) -> bool:
+        """True while the database can't be written."""
+        return self._failing_since is not None
+
     def close(self) -> None:
         """Let go of the database; a disk that does not answer is left behind."""
         closing = self._worker.submit(self._close)
@@ -255,6 +261,7 @@ class Writer:
                 reason = self._error
             elif patient or self._task.age_s() >= COMMIT_S:
                 reason = f"{self._path}: the disk does not answer"
+                self._error = self._error or reason
                 if self._failing_since is None:
                     self._failing_since = self._clock.monotonic()
         elif self._opening is not None:
