@@ -25,8 +25,7 @@ from gpuwatch.store.database import (
     overlay,
     read_numbered,
 )
-from gpuwatch.store.waiting import MOST_BYTES as MOST_FALLBACK_BYTES
-from gpuwatch.store.waiting import TELL_BYTES, WaitingFile, read_waiting
+from gpuwatch.store.waiting import MOST_BYTES, TELL_BYTES, WaitingFile, read_waiting
 from gpuwatch.system.protocols import Clock, Task, Worker
 
 COMMIT_S = 2.0  # the cycle waits this long for the disk, once
@@ -138,8 +137,8 @@ class Writer:
         if opened.problem:
             self._failed(opened.problem)
             self._tell(opened.problem)
-        elif transactions or self._bad_lines:
-            self._merge()
+        else:
+            self._merge()  # also when nothing waits: a disk that only reads is known from the start
         return documents
 
     def _merge(self) -> None:
@@ -178,9 +177,11 @@ class Writer:
         except (StoreError, OSError):
             pass  # the last resort follows
         try:
-            # Without what is in state.db-wal: its number may be behind.
-            return _Opened(None, read_numbered(self._path, immutable=True)[1], problem)
-        except StoreError:
+            number, documents = read_numbered(self._path, immutable=True)
+            log = self._path + "-wal"  # is left out: where it holds something, the number may be behind
+            behind = os.path.exists(log) and os.path.getsize(log) > 0
+            return _Opened(None if behind else number, documents, problem)
+        except (StoreError, OSError):
             return _Opened(None, {}, problem)
 
     def _put_aside(self, mark: str) -> str:
@@ -354,7 +355,7 @@ class Writer:
             return Committed(durable=False, problem=self.problem)
         self.problem = reason
         if self._waiting.size >= TELL_BYTES:
-            share = 100 * self._waiting.size // MOST_FALLBACK_BYTES
+            share = 100 * self._waiting.size // MOST_BYTES
             self._tell(f"{self._waiting.path}: {share} % of its room is taken")
         return Committed(durable=True, degraded=True, problem=self.problem)
 

@@ -22,8 +22,8 @@ from gpuwatch.model.errors import StoreError
 from gpuwatch.store import database as store_database
 from gpuwatch.store.database import DamagedError, Database, Transaction, Write, read_documents
 from gpuwatch.store.memory import Snapshot, decode_state
-from gpuwatch.store.waiting import COMPACT_BYTES, WaitingFile, read_waiting, write_all
-from gpuwatch.store.writer import FIRST_RETRY_S, LAST_RETRY_S, MOST_FALLBACK_BYTES, Writer
+from gpuwatch.store.waiting import COMPACT_BYTES, MOST_BYTES, WaitingFile, read_waiting, write_all
+from gpuwatch.store.writer import FIRST_RETRY_S, LAST_RETRY_S, Writer
 from gpuwatch.system.worker import InlineWorker, ThreadWorker
 from tests.fakes.clock import FakeClock
 
@@ -181,7 +181,7 @@ def test_the_file_in_run_has_a_cap(tmp_path: Path) -> None:
     store = writer(tmp_path, gate)
     store.open()
     gate.open.clear()
-    done = store.commit([Write("state", "a", "x" * MOST_FALLBACK_BYTES)])
+    done = store.commit([Write("state", "a", "x" * MOST_BYTES)])
     gate.open.set()
     assert not done.durable
 
@@ -317,6 +317,19 @@ def test_a_start_while_nothing_can_be_written_goes_on_with_what_can_be_read(tmp_
     assert not (tmp_path / "waiting.jsonl").exists()
 
 
+def test_a_database_that_opens_and_takes_nothing_is_known_from_the_start(tmp_path: Path) -> None:
+    filled(tmp_path)
+    other = sqlite3.connect(tmp_path / "state.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    store, clock = writer(tmp_path), FakeClock()
+    stored, log = start(store, clock)
+    assert stored.state["kept"] == 1
+    assert store.failing
+    assert "locked" in log[0]
+    other.rollback()
+    other.close()
+
+
 def test_a_first_start_without_room_ends_neither(tmp_path: Path) -> None:
     store, clock = writer(tmp_path), FakeClock()
     with no_room(0):
@@ -374,7 +387,6 @@ def test_opening_what_is_there_writes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "spoil",
     [
-        "UPDATE state SET document = '{\"alerts\": [1]}' WHERE key = 'kept'; UPDATE state SET key = 'policy' WHERE key = 'kept'",
         "UPDATE state SET document = '{no json' WHERE key = 'kept'",
         "UPDATE state SET document = '\"x\"' WHERE key = 'transaction'",
         "INSERT INTO incidents VALUES ('1', '[]')",
@@ -395,13 +407,23 @@ def test_documents_that_cant_be_decoded_are_put_aside_with_their_log(tmp_path: P
     assert not store.failing
 
 
-def test_a_spoiled_file_is_put_aside_with_wal_and_shm(tmp_path: Path) -> None:
-    for ending in ("", "-wal", "-shm"):
-        (tmp_path / f"state.db{ending}").write_bytes(b"not a database, for long enough" * 100)
+def test_what_is_put_aside_takes_its_log_along(tmp_path: Path) -> None:
+    filled(tmp_path)
+    other = sqlite3.connect(tmp_path / "state.db", isolation_level=None)  # keeps the log from being folded in
+    other.execute("UPDATE state SET document = '{' WHERE key = 'kept'")
     store, clock = writer(tmp_path), FakeClock()
     start(store, clock)
     name = f"state.db.broken-{int(clock.utc_s)}"
     assert aside(tmp_path) == [name, f"{name}-shm", f"{name}-wal"]
+    other.close()
+    assert store.commit([Write("state", "a", 1)]).durable
+
+
+def test_a_spoiled_file_is_put_aside(tmp_path: Path) -> None:
+    (tmp_path / "state.db").write_bytes(b"not a database, for long enough" * 100)
+    store = writer(tmp_path)
+    start(store)
+    assert len(aside(tmp_path)) == 1
     assert store.commit([Write("state", "a", 1)]).durable
 
 
@@ -410,7 +432,7 @@ def test_spoiled_documents_that_wait_in_run_end_no_start(tmp_path: Path) -> None
     (tmp_path / "waiting.jsonl").write_text('{"number": 99, "writes": [["incidents", "1", [1]]]}\n')
     store = writer(tmp_path)
     with locked(tmp_path):
-        stored, log = start(store)
+        stored, _ = start(store)
         assert dict(stored.incidents) == {}
         assert store.commit([Write("state", "a", 1)]).degraded
     assert aside(tmp_path) == []  # it was not the database's
@@ -502,14 +524,14 @@ def test_time_alone_does_not_fill_the_file(tmp_path: Path) -> None:
 
 def test_half_of_the_room_is_told(tmp_path: Path) -> None:
     store, worker, _ = failing(tmp_path)
-    done = store.commit([Write("state", "a", "x" * (MOST_FALLBACK_BYTES // 2))])
+    done = store.commit([Write("state", "a", "x" * (MOST_BYTES // 2))])
     assert done.durable
     assert done.problem.startswith(worker.error)
     assert "50 % of its room" in done.problem
 
 
 def test_what_the_file_could_not_take_is_in_it_as_soon_as_it_can(tmp_path: Path) -> None:
-    store, _, clock = failing(tmp_path)
+    store, _, _ = failing(tmp_path)
     assert store.commit([Write("state", "a", 1)]).durable
     with no_room(100):
         done = store.commit([Write("state", "b", "y" * 200)])
@@ -626,7 +648,7 @@ def test_the_verbs_show_what_waits_in_run(tmp_path: Path, capsys: pytest.Capture
     entry = {
         "key": "h#9/ops",
         "channel": "ops",
-        "message": {"kind": "opened", "severity": "critical", "title": "GPU is hot", "body": ""},
+        "message": {"title": "GPU is hot", "lines": [], "severity": "critical", "tone": "firing"},
         "created_utc_s": 1.0,
     }
     lines = [{"number": 1, "writes": [["spool", "old", None]]}, {"number": 9, "writes": [["spool", "h#9/ops", entry]]}]

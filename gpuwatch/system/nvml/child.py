@@ -60,6 +60,9 @@ class Unavailable(Exception):
         self.state, self.reason = state, reason
 
 
+TURN_S = 0.02  # how long a GPU is waited for before the next one is asked
+
+
 @dataclass(frozen=True)
 class Question:
     """What a GPU is asked. `listing` counts changes of the driver's list, after which handles are new."""
@@ -151,7 +154,6 @@ class Driver:
     def sample(self, number: int, with_processes: bool, with_minute: bool) -> None:
         """Answer one question. Raises Unavailable when the driver can't even count its GPUs."""
         self._follow_count()
-        began = time.monotonic()
         deadlines: dict[tuple[int, int], float] = {}
         unanswered = []
         for thread in self._threads:
@@ -161,16 +163,26 @@ class Driver:
                     thread.owe_minute()
             else:
                 patience_s = self._prompt_s if thread.known else self._patience_s
-                deadlines[number, thread.index] = began + patience_s
+                asked = time.monotonic()
+                deadlines[number, thread.index] = asked + patience_s
                 thread.ask(Question(number, with_processes, with_minute, self._listing))
-        while deadlines:
-            left = max(deadlines.values()) - time.monotonic()
-            try:
-                deadlines.pop(self._answered.get(timeout=max(left, 0.0)), None)
-            except queue.Empty:
-                break
+                # One after another, while each answers promptly: threads that run at once fight for the
+                # interpreter's lock, at some hundred switches a second. A slow one delays the next by no more.
+                self._collect(deadlines, asked + TURN_S, (number, thread.index))
+        if deadlines:
+            self._collect(deadlines, max(deadlines.values()), None)
         unanswered += [index for _, index in deadlines]
         self._send({"id": number, "done": "ok", **self._about, "unanswered": sorted(unanswered)})
+
+    def _collect(
+        self, deadlines: dict[tuple[int, int], float], until: float, wanted: Optional[tuple[int, int]]
+    ) -> None:
+        """Cross off what is answered, until `wanted` (None: everything) is, or the time is over."""
+        while deadlines and (wanted is None or wanted in deadlines):
+            try:
+                deadlines.pop(self._answered.get(timeout=max(until - time.monotonic(), 0.0)), None)
+            except queue.Empty:
+                return
 
     def probe(self, number: int) -> None:
         """The lightest question there is. Raises Unavailable."""
