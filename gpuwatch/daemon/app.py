@@ -335,7 +335,7 @@ def _daemon(options: Options, log: Log, make_world: Callable[[Callable[[], None]
         lambda: load_settings(options.config).settings,
         options.run_dir,
     )
-    control = Control(lambda: turn.latest, waker.wake, os.geteuid())
+    control = Control(turn.latest, waker.wake, os.geteuid())
     turn.requests = control.requests
     server = _listen(os.path.join(options.run_dir, "control.sock"), control)
     turn.end = flags.end

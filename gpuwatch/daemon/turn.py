@@ -11,7 +11,7 @@ from typing import Any, Callable, Optional
 
 from gpuwatch.daemon.account import PROBLEM_ID
 from gpuwatch.daemon.control import Request
-from gpuwatch.daemon.cycle import Cycle
+from gpuwatch.daemon.cycle import Cycle, Seen
 from gpuwatch.daemon.scene import Scene
 from gpuwatch.daemon.view import Process, status_line, view
 from gpuwatch.evidence.manifest import list_bundles
@@ -21,6 +21,7 @@ from gpuwatch.model.settings import Settings
 from gpuwatch.system.protocols import Log, Task, Worker
 
 MOST_RELEASE_S = 7 * 86400.0
+COPY_CYCLES = 5
 HOUSEKEEPING_CYCLES = 300  # evidence is counted and pruned this often, and after each bundle
 ERROR, WARNING, NOTICE = 3, 4, 5
 
@@ -38,7 +39,6 @@ class Turn:
     run_dir: str
     reader_gid: int = -1  # who may read the copy of the view beside root
     requests: deque[Request] = field(default_factory=deque)
-    latest: Mapping[str, Any] = field(default_factory=dict)
     _snapshots: list[tuple[Request, str, Task[Instant]]] = field(default_factory=list)
     _counted: tuple[int, int] = (0, 0)
     _counting: Optional[Task[tuple[int, int]]] = None
@@ -47,15 +47,15 @@ class Turn:
     uprooted: bool = False
     _said: str = ""
     _copy_problem: str = ""
+    _copied_news: object = None
 
     def run(self) -> str:
         """See loop.Turn."""
         self._answer_requests()
         seen = self.cycle.run()
         self._keep_house()
-        self.latest = view(seen, self.cycle.settings, self.process, *self._counted)
         self._look_after_place()
-        self._leave_copy()
+        self._leave_copy(seen)
         self._tell_problems(
             seen.committed.problem,
             seen.journal_problem,
@@ -162,15 +162,25 @@ class Turn:
             self.uprooted = True
             self.end()
 
-    def _leave_copy(self) -> None:
-        """What `gpuwatch status` shows when the daemon is down. In /run: no disk is touched."""
+    def latest(self) -> Mapping[str, Any]:
+        """The view of the last cycle, made when somebody asks. Called from the control socket's threads: what it
+        is made of never changes."""
+        return view(self.cycle.seen, self.cycle.settings, self.process, *self._counted)
+
+    def _leave_copy(self, seen: Seen) -> None:
+        """What `gpuwatch status` shows when the daemon is down: every few cycles, and at once when something
+        happened. In /run: no disk is touched."""
+        news = (seen.policy.incidents.keys(), [each.state for each in seen.intents], seen.report.state)
+        if news == self._copied_news and seen.cycles % COPY_CYCLES:
+            return
+        self._copied_news = news
         path = os.path.join(self.run_dir, "status.json")
         try:
             descriptor = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 os.fchmod(descriptor, 0o640)  # whatever the umask: those who may use the socket may read this
                 os.fchown(descriptor, -1, self.reader_gid)
-                json.dump(self.latest, file)
+                file.write(json.dumps(self.latest()))
             os.replace(path + ".new", path)
             self._copy_problem = ""
         except OSError as error:

@@ -23,7 +23,7 @@ from gpuwatch.store import database as store_database
 from gpuwatch.store.database import DamagedError, Database, Transaction, Write, read_documents
 from gpuwatch.store.memory import Snapshot, decode_state
 from gpuwatch.store.waiting import COMPACT_BYTES, MOST_BYTES, WaitingFile, read_waiting, write_all
-from gpuwatch.store.writer import FIRST_RETRY_S, LAST_RETRY_S, Writer
+from gpuwatch.store.writer import COMMIT_S, FIRST_RETRY_S, LAST_RETRY_S, Writer
 from gpuwatch.system.worker import InlineWorker, ThreadWorker
 from tests.fakes.clock import FakeClock
 
@@ -537,11 +537,49 @@ def test_what_the_file_could_not_take_is_in_it_as_soon_as_it_can(tmp_path: Path)
         done = store.commit([Write("state", "b", "y" * 200)])
         assert not done.durable
         assert "waiting.jsonl" in done.problem
-        assert [each.writes[0].key for each in waiting(tmp_path)] == ["a"]  # cut back to what was whole
+        assert (tmp_path / "waiting.jsonl").read_bytes().endswith(b"]}\n")  # cut back to what was whole
+        assert [each.writes[0].key for each in waiting(tmp_path)] == ["a"]
     assert store.commit([]).durable
     assert store.commit([Write("state", "c", 3)]).durable
     stored = writer(tmp_path).open()["state"]
     assert (stored["a"], stored["b"], stored["c"]) == (1, "y" * 200, 3)
+
+
+def test_a_file_that_somebody_changed_is_written_anew(tmp_path: Path) -> None:
+    store, _, _ = failing(tmp_path)
+    store.commit([Write("state", "a", 1)])
+    with open(tmp_path / "waiting.jsonl", "ab") as file:
+        file.write(b"{")
+    store.commit([Write("state", "b", 2)])
+    (tmp_path / "waiting.jsonl").rename(tmp_path / "moved")
+    assert read_waiting(str(tmp_path / "moved"))[1] == ""
+    assert store.commit([Write("state", "c", 3)]).durable
+    assert {write.key for each in waiting(tmp_path) for write in each.writes} == {"a", "b", "c"}
+
+
+class Slow:
+    """A worker whose task is as old as it is told, and never done."""
+
+    def __init__(self) -> None:
+        self.age = 0.0
+
+    def submit(self, job: Callable[[], Any]) -> Any:
+        return SimpleNamespace(done=lambda: False, age_s=lambda: self.age)
+
+    def wait(self, task: Any, timeout_s: float) -> bool:
+        return bool(task.done())
+
+
+def test_only_a_task_older_than_the_wait_is_a_disk_that_does_not_answer(tmp_path: Path) -> None:
+    store, worker, clock = failing(tmp_path)
+    store.commit([Write("state", "a", 1)])
+    clock.advance(FIRST_RETRY_S)
+    slow = Slow()
+    store._worker = slow
+    assert store.commit([]).problem == worker.error
+    slow.age = COMMIT_S
+    assert "does not answer" in store.commit([]).problem
+    store._worker, store._task = worker, None
 
 
 def test_a_write_in_parts_is_gone_on_with(tmp_path: Path) -> None:
