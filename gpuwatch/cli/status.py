@@ -49,9 +49,12 @@ def draw(view: Mapping[str, Any], age_s: float, why_old: str) -> str:
     lines += _driver(view)
     if view["gpus"]:
         lines.append(_gpus(view["gpus"]))
-        lines += _processes(view["gpus"])
+        lines += _processes(view["gpus"], float(view["boottime_s"]))
     lines += [_incident(incident) for incident in view["incidents"]]
     lines.append(_health(view))
+    fabric = view.get("fabric_manager")
+    if fabric and fabric["problem"]:
+        lines.append(paint(safe(fabric["problem"]), "red"))
     return "\n".join(lines)
 
 
@@ -125,24 +128,26 @@ def _state(gpu: Mapping[str, Any]) -> str:
     return ": ".join(words) or "ok"
 
 
-def _processes(gpus: list[Mapping[str, Any]]) -> list[str]:
+def _processes(gpus: list[Mapping[str, Any]], boottime_s: float) -> list[str]:
     """One line a process; one that is on several GPUs has their numbers in front."""
     lines = [
         safe(f"GPU {gpu['index']}  users unknown: {gpu['processes_unknown']}")
         for gpu in gpus
         if gpu["processes_unknown"]
     ]
-    places: dict[tuple[str, str], list[int]] = {}
+    places: dict[tuple[str, str, str], list[int]] = {}
     for gpu in gpus:
         for process in gpu["processes"] or ():
             owner = _owner(process)
             belongs = f" (workload {process['workload']})" if process["workload"] else ""
             used = "" if process["used_bytes"] is None else f"  {process['used_bytes'] / GIB:.1f} GiB"
-            who = f"pid {process['pid']} {process['name']}  {owner}{belongs}  {process['user']}"
-            places.setdefault((who, used), []).append(gpu["index"])
-    for (who, used), indexes in places.items():
+            age_s = max(0.0, boottime_s - process["started_boottime_s"])
+            inside = f" ({process['container_pid']} inside)" if process["container_pid"] else ""
+            who = f"pid {process['pid']}{inside} {process['name']}  {owner}{belongs}  {process['user']}"
+            places.setdefault((who, used, ago(age_s)), []).append(gpu["index"])
+    for (who, used, age), indexes in places.items():
         each = " each" if used and len(indexes) > 1 else ""
-        lines.append(safe(f"GPU {_ranges(indexes)}  {who}{used}{each}"))
+        lines.append(safe(f"GPU {_ranges(indexes)}  {who}{used}{each}, up {age}"))
     return lines
 
 

@@ -29,6 +29,7 @@ from gpuwatch.model.errors import ConfigError, EvidenceError, GpuwatchError, Sou
 from gpuwatch.model.settings import KeySource, Settings
 from gpuwatch.policy.state import PolicyState
 from gpuwatch.sources.containers import ContainerSource
+from gpuwatch.sources.fabric import FabricSource
 from gpuwatch.sources.host import HostSource
 from gpuwatch.sources.owner_names import OwnerNames
 from gpuwatch.sources.workloads import WorkloadSource
@@ -37,6 +38,7 @@ from gpuwatch.store.history import PERIOD_S, History
 from gpuwatch.store.memory import Snapshot, from_documents
 from gpuwatch.store.writer import Writer
 from gpuwatch.system.clock import SystemClock, local_zone
+from gpuwatch.system.command import run as run_command
 from gpuwatch.system.containers import SOCKETS, DockerApi
 from gpuwatch.system.control_socket import ControlServer
 from gpuwatch.system.files import RealFiles
@@ -106,6 +108,7 @@ class World:
     engine_talk: Worker
     engines: Sequence[ContainerEngine]
     namespaced_pid: Callable[[int], Optional[int]]
+    working_directory: Callable[[int], Optional[str]]
     host_files: HostFiles
     unit_files: UnitFiles
     host: str
@@ -158,7 +161,9 @@ def assemble(world: World, options: Options, settings: Settings, period_s: float
     )
     desk = Desk(world.courier, zone, _read_key, world.simulated)
     journal = world.open_journal(str(stored.state.get("cursor", "")))
-    watched = (options.state_dir, os.path.join(options.state_dir, "evidence"))
+    own_directories = tuple(
+        os.path.abspath(path) for path in (options.state_dir, os.path.join(options.state_dir, "evidence"))
+    )
     ports = Ports(
         clock=world.clock,
         gpus=world.gpus,
@@ -169,10 +174,13 @@ def assemble(world: World, options: Options, settings: Settings, period_s: float
         courier=world.courier,
         desk=desk,
         log=world.log,
-        host=HostSource(world.host_files, world.clock, tuple(map(os.path.abspath, watched)), _rounds_worker),
+        host=HostSource(world.host_files, world.clock, own_directories, _rounds_worker),
         units=WorkloadSource(world.unit_files),
         containers=ContainerSource(world.engines, world.engine_talk, world.clock, stored.state),
         owner_names=OwnerNames(world.namespaced_pid),
+        fabric=FabricSource(world.systemd, _fabric_manager_version, world.hands),
+        working_directory=world.working_directory,
+        own_directories=own_directories,
         history=History(
             os.path.join(options.state_dir, "history.db"), world.archivist, world.clock, max(PERIOD_S, period_s)
         ),
@@ -180,6 +188,11 @@ def assemble(world: World, options: Options, settings: Settings, period_s: float
     cycle = Cycle(ports, settings, stored, settings.host or world.host, period_s, world.host_wait_s, world.resident)
     scene.attach(cycle)
     return Assembly(cycle, scene, writer, journal, world)
+
+
+def _fabric_manager_version() -> str:
+    result = run_command(["nv-fabricmanager", "--version"], 3.0)
+    return result.stdout if result.ok else ""
 
 
 def _rounds_worker() -> Worker:
@@ -286,6 +299,7 @@ def real_world(options: Options, log: Log, wake: Callable[[], None], inline: boo
         engine_talk=worker("containers", wake),
         engines=[DockerApi(socket) for socket in SOCKETS],
         namespaced_pid=processes.namespaced_pid,
+        working_directory=processes.working_directory,
         host_files=RealHost(),
         unit_files=CgroupFiles(find_cgroup_root()),
         resident=not inline,

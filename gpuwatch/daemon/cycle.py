@@ -38,6 +38,7 @@ from gpuwatch.policy.step import forget_gpu, step
 from gpuwatch.policy.victims import workload_of
 from gpuwatch.sources.clockwatch import ClockWatch
 from gpuwatch.sources.containers import ContainerSource
+from gpuwatch.sources.fabric import FabricManager, FabricSource
 from gpuwatch.sources.gpu import GpuSource
 from gpuwatch.sources.host import HostSource
 from gpuwatch.sources.journal import JournalSource
@@ -80,7 +81,10 @@ class Ports:
     units: WorkloadSource
     containers: ContainerSource
     owner_names: OwnerNames
+    fabric: FabricSource
+    working_directory: Callable[[int], Optional[str]]
     history: History
+    own_directories: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,7 @@ class Seen:
     host: Optional[HostReport] = None
     units: Optional[WorkloadReport] = None
     containers: Optional[ContainerReport] = None
+    fabric: Optional[FabricManager] = None
     policy: PolicyState = field(default_factory=PolicyState)
     intents: tuple[Intent, ...] = ()
     committed: Committed = field(default_factory=lambda: Committed(durable=True))
@@ -116,6 +121,7 @@ class Look:
     host: HostReport
     units: WorkloadReport
     containers: ContainerReport
+    fabric: Optional[FabricManager]
     batches: list[JournalBatch]
 
 
@@ -161,6 +167,7 @@ class Cycle:
             if left is not None and left > 0:
                 ports.gpus.release(left)
         self._spare_until = 0.0
+        self._at_work: set[int] = set()  # pids of workloads on GPUs
         ports.desk.restore(stored.spool)
         self.seen = Seen(ports.clock.now(), GpuReport(DriverState.STARTING), policy=self._policy, intents=self._intents)
 
@@ -212,12 +219,28 @@ class Cycle:
         host = replace(host, readings={**host.readings, **self._own_readings(report, now)})
         self.ring.add(report, host.readings, now)
         units = ports.units.observe(self._workload_units(attributions), now)
+        self._watch_directories(attributions)
+        fabric = ports.fabric.observe(report, now)
         self.listen()
         batches, self._heard = self._heard, []
         events = tuple(event for batch in batches for event in self._journal_source.events(batch, now))
         events += (*containers.events, *self._clock_watch.observe(now))
         self._note(events)
-        return Look(now, report, attributions, events, host, units, containers, batches)
+        return Look(now, report, attributions, events, host, units, containers, fabric, batches)
+
+    def _watch_directories(self, attributions: tuple[Attribution, ...]) -> None:
+        """A job writes its checkpoints where it works: that file system must have room, too."""
+        owners = {
+            owner.pid
+            for attribution in attributions
+            for owner in attribution.owners
+            if owner.kind == "unit" and owner.unit and workload_of(owner.unit, self.settings) is not None
+        }
+        if owners == self._at_work:
+            return
+        self._at_work = owners
+        places = sorted(filter(None, map(self.ports.working_directory, sorted(owners))))
+        self.ports.host.watch((*self.ports.own_directories, *places))
 
     def _facts_of(self, report: GpuReport) -> Callable[[Incident], Mapping[str, Scalar]]:
         return lambda incident: current_facts(incident, report, self.ring)
@@ -405,6 +428,7 @@ class Cycle:
             host=look.host,
             units=look.units,
             containers=look.containers,
+            fabric=look.fabric,
             policy=self._policy,
             intents=self._intents,
             committed=committed,

@@ -39,6 +39,7 @@ def simulated_world(host: SimulatedHost, log: Log, wake: Callable[[], None]) -> 
         engine_talk=ThreadWorker("containers", wake),
         engines=[SimulatedEngine(host.clock)],
         namespaced_pid=lambda pid: None,
+        working_directory=lambda pid: None,
         host_files=SimulatedHostFiles(),
         unit_files=SimulatedUnitFiles(),
         host=host.name,

@@ -97,6 +97,7 @@ def view(seen: Seen, settings: Settings, process: Process, bundles: int, bundle_
             "channels": [each.name for each in settings.channels],
         },
         "machine": _machine(seen),
+        "fabric_manager": None if seen.fabric is None else encode(seen.fabric),
         "containers": {} if seen.containers is None else _containers(seen),
         "evidence": {"bundles": bundles, "bytes": bundle_bytes},
         "store": {

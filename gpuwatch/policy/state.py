@@ -18,6 +18,7 @@ from gpuwatch.model.wish import Decision, Wish
 
 STALE_S = 3.0  # a sample older than this says nothing about now (S7)
 OLD_EVENT_S = 60.0  # an entry older than this when it is read starts no action (S9)
+OWN_DOING_S = 60.0  # an Xid this soon after our own stop is marked as such
 SETTLE_S = 30.0  # heat needs this long to follow an action (S4)
 ATTRIBUTION_S = 10.0  # processes are listed every 5 s; an older list names nobody
 CLOSE_AFTER_S = 600.0  # a recovered incident is reopened within this time, closed after it

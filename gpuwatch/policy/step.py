@@ -31,7 +31,7 @@ from gpuwatch.model.settings import Settings
 from gpuwatch.model.wish import Decision, Wish
 from gpuwatch.policy import conditions, incidents
 from gpuwatch.policy.ladder import Situation, climb
-from gpuwatch.policy.state import OLD_EVENT_S, STALE_S, Alert, Inputs, KnownGpu, Outcome, PolicyState
+from gpuwatch.policy.state import OLD_EVENT_S, OWN_DOING_S, STALE_S, Alert, Inputs, KnownGpu, Outcome, PolicyState
 
 HOST = Subject("host", "")
 
@@ -213,7 +213,7 @@ class _Step:
             alert, news = conditions.matched(self.alerts.get(key), rule, subject, label, event, old)
             self.alerts[key] = alert
             if news == reason.FIRED:
-                self._open(key, rule, alert, _event_facts(event, old, self.classes))
+                self._open(key, rule, alert, self._own_doing(subject) | _event_facts(event, old, self.classes))
 
     def _quiet(self) -> None:
         """An event alert ends when its event was not seen again for a while."""
@@ -343,6 +343,14 @@ class _Step:
         return replace(incident, bundle=preserved[-1]) if preserved and incident.bundle != preserved[-1] else incident
 
     # Names and facts
+
+    def _own_doing(self, subject: Subject) -> dict[str, Scalar]:
+        """An error right after we stopped a process on that card is likely of our own making (N18)."""
+        for intent in self.inputs.intents:
+            age = None if intent.sent is None else self.now.since(intent.sent)
+            if intent.gpu == subject.id and age is not None and age < OWN_DOING_S:
+                return {"after_own_action": intent.id}
+        return {}
 
     def _event_subject(self, event: Event) -> tuple[Subject, str]:
         forgeable = event.fields.get("source_trust") == "user"

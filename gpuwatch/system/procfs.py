@@ -42,6 +42,14 @@ class ProcFs:
             raise SourceError(f"can't make sense of {self._root}/{pid}/stat") from error
         return ProcessFacts(pid, started_ticks, started_ticks / self._tick, state, name, uid, self._user(uid), cgroup)
 
+    def working_directory(self, pid: int) -> Optional[str]:
+        """Where a process works, as it sees it; None when it is gone, hidden, or that place was removed."""
+        try:
+            path = os.readlink(os.path.join(self._root, str(pid), "cwd"))
+        except OSError:
+            return None
+        return path if path.startswith("/") and not path.endswith(" (deleted)") else None
+
     def namespaced_pid(self, pid: int) -> Optional[int]:
         """The pid in the innermost PID namespace of a process: what it is called inside its container.
 

@@ -101,6 +101,7 @@ class Bench:
             "archivist": InlineWorker(),
             "engines": [self.engine],
             "namespaced_pid": lambda pid: None,
+            "working_directory": lambda pid: {41872: "/srv/train"}.get(pid),
             "host_files": self.host_files,
             "unit_files": SimulatedUnitFiles(),
             "host": self.host.name,
