@@ -32,6 +32,22 @@ alerts:
       key: {file: %(key)s}
       mention: ["@all"]
 """
+# The shipped rule with shorter times, for stories that are told many times over.
+QUICK = (
+    CONFIG
+    + """
+rules:
+  - name: gpu-critical
+    metric: gpu.shutdown_margin
+    below: 2
+    for: 3s
+    clear: {above: 8, for: 5s}
+    severity: critical
+    ladder:
+      - do: [stop]
+  - {name: gpu-hot, enabled: false}
+"""
+)
 TRAIN, SERVE = TRAINING.unit.name, SERVING.unit.name
 
 

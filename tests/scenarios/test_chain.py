@@ -17,7 +17,7 @@ from gpuwatch.model.notification import DeliveryState
 from gpuwatch.model.reading import failed
 from gpuwatch.simulation.host import TRAINING
 from tests.fakes.story import NEXT_BOOT
-from tests.scenarios.bench import CONFIG, SERVE, TRAIN, Bench
+from tests.scenarios.bench import CONFIG, QUICK, SERVE, TRAIN, Bench
 
 OBSERVE = CONFIG.replace("mode: enforce", "mode: observe")
 
@@ -307,19 +307,19 @@ def test_every_restart_between_two_cycles_ends_the_same(tmp_path: Path) -> None:
 
     def tell(folder: Path, cut: int) -> tuple[object, ...]:
         folder.mkdir()
-        bench = Bench(folder)
-        for second in range(60):
+        bench = Bench(folder, QUICK)
+        for second in range(40):
             if second == cut:
                 bench.restart()
-            bench.heat(94 if 5 <= second < 20 else 60)
+            bench.heat(94 if 5 <= second < 18 else 60)
             bench.run(1)
-        bench.run(60)
+        bench.run(10)
         states = [(intent.state, intent.target) for intent in bench.intents]
         return bench.calls(), states, sorted(bench.spool), len(bench.bundles())
 
     whole = tell(tmp_path / "whole", -1)
     assert whole == ([("stop", TRAIN)], [(IntentState.VERIFIED, TRAIN)], ["firing", "resolved", "update"], 1)
-    for cut in range(1, 40):
+    for cut in range(1, 30):
         assert tell(tmp_path / f"cut{cut}", cut) == whole
 
 

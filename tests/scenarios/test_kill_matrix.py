@@ -26,24 +26,9 @@ from gpuwatch.simulation.systemd import SimulatedSystemd
 from gpuwatch.system.files import RealFiles
 from tests.fakes.clock import FakeClock
 from tests.fakes.courier import FakeCourier
-from tests.scenarios.bench import CONFIG, TRAIN, Bench
+from tests.scenarios.bench import QUICK, TRAIN, Bench
 
 HOT_FROM_S, XID_AT_S, ACTION_S, END_S = 3.0, 6.0, 40.0, 240.0
-QUICK = (
-    CONFIG
-    + """
-rules:
-  - name: gpu-critical
-    metric: gpu.shutdown_margin
-    below: 2
-    for: 3s
-    clear: {above: 8, for: 5s}
-    severity: critical
-    ladder:
-      - do: [stop]
-  - {name: gpu-hot, enabled: false}
-"""
-)
 
 
 class SharedClock(FakeClock):
