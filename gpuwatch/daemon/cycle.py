@@ -155,6 +155,7 @@ class Cycle:
         )
         self._cursor = str(stored.state.get("cursor", ""))
         self._heard: list[JournalBatch] = []
+        self._failed_with: Optional[JournalBatch] = None  # the first batch of a cycle that failed
         self._resident = resident
         self._notes = Notes(stored.state)
         self._clock_watch = ClockWatch(stored.state.get("clock"), resident)
@@ -174,7 +175,8 @@ class Cycle:
     # The cycle
 
     def run(self) -> Seen:
-        """One cycle. Raises nothing that the ports don't; then what was heard and what was due come again."""
+        """One cycle. When it fails, what was heard and what was due come again, once: an entry that fails two
+        cycles would fail them all."""
         look = self._look()
         due: tuple[SpoolEntry, ...] = ()
         done = False
@@ -202,7 +204,10 @@ class Cycle:
         finally:
             if not done:
                 self.ports.desk.take_back(due)
-                self._heard = [*look.batches, *self._heard]
+                first = look.batches[0] if look.batches else None
+                if first is not self._failed_with:
+                    self._heard = [*look.batches, *self._heard]
+                self._failed_with = first
         return self.seen
 
     def _look(self) -> Look:

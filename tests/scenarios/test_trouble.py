@@ -151,3 +151,26 @@ def test_a_cycle_that_fails_loses_no_event_and_no_message(bench: Bench) -> None:
     bench.run(3)
     assert [incident.label for incident in bench.incidents] == ["GPU 5"]
     assert bench.spool["firing"].state is DeliveryState.DELIVERED
+
+
+def test_an_entry_that_fails_every_cycle_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would fail them all, and nothing would be watched any more."""
+    cycle = bench.assembly.cycle
+    judge, failed = cycle._judge, []
+
+    def judge_unless_poisoned(look: Any) -> Any:
+        if any("poison" in event.text for event in look.events):
+            failed.append(look.now)
+            raise ValueError("poison")
+        return judge(look)
+
+    monkeypatch.setattr(cycle, "_judge", judge_unless_poisoned)
+    pci = bench.host.cards.pci(5).rsplit(".", 1)[0]
+    bench.host.kernel.kernel(f"NVRM: Xid (PCI:{pci}): 79, poison")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="poison"):
+            cycle.run()
+    bench.heat(94)
+    bench.run(20)
+    assert len(failed) == 2
+    assert bench.calls() == [("stop", TRAIN)]
