@@ -53,6 +53,8 @@ def _close() -> Iterator[None]:
     yield
     for gate in GATES:
         gate.open.set()
+    for worker in REFUSING:
+        worker.error = ""
     for store in WRITERS:
         store.close()
     for database in DATABASES:
@@ -60,10 +62,12 @@ def _close() -> Iterator[None]:
     DATABASES.clear()
     GATES.clear()
     WRITERS.clear()
+    REFUSING.clear()
 
 
 GATES: list[Gate] = []
 WRITERS: list[Writer] = []
+REFUSING: list[Refusing] = []
 DATABASES: list[Database] = []
 
 
@@ -467,6 +471,7 @@ class Refusing:
 
     def __init__(self) -> None:
         self.inner, self.error, self.jobs = InlineWorker(), "", 0
+        REFUSING.append(self)
 
     def submit(self, job: Callable[[], Any]) -> Any:
         def run() -> Any:
