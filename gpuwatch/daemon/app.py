@@ -178,7 +178,7 @@ def assemble(world: World, options: Options, settings: Settings, period_s: float
         units=WorkloadSource(world.unit_files),
         containers=ContainerSource(world.engines, world.engine_talk, world.clock, stored.state),
         owner_names=OwnerNames(world.namespaced_pid),
-        fabric=FabricSource(world.systemd, _fabric_manager_version, world.hands),
+        fabric=FabricSource(world.systemd, _fabric_manager_version, world.hands, world.engine_talk),
         working_directory=world.working_directory,
         own_directories=own_directories,
         history=History(

@@ -24,7 +24,7 @@ from gpuwatch.daemon.notes import Notes, identity_of, inventory_of, released_unt
 from gpuwatch.model.codec import decode, encode
 from gpuwatch.model.container import ContainerReport
 from gpuwatch.model.event import Event, Scalar
-from gpuwatch.model.gpu import Attribution, DriverState, GpuReport
+from gpuwatch.model.gpu import Attribution, DriverState, GpuReport, Owner
 from gpuwatch.model.host import HostReport, WorkloadReport
 from gpuwatch.model.incident import Incident
 from gpuwatch.model.instant import Instant
@@ -223,8 +223,9 @@ class Cycle:
         host = ports.host.observe(now, self._host_wait_s, report.stuck_since is not None, _pids(attributions))
         host = replace(host, readings={**host.readings, **self._own_readings(report, now)})
         self.ring.add(report, host.readings, now)
-        units = ports.units.observe(self._workload_units(attributions), now)
-        self._watch_directories(attributions)
+        at_work = self._owners_at_work(attributions)
+        units = ports.units.observe(_control_groups(at_work), now)
+        self._watch_directories(at_work)
         fabric = ports.fabric.observe(report, now)
         self.listen()
         batches, self._heard = self._heard, []
@@ -233,14 +234,9 @@ class Cycle:
         self._note(events)
         return Look(now, report, attributions, events, host, units, containers, fabric, batches)
 
-    def _watch_directories(self, attributions: tuple[Attribution, ...]) -> None:
+    def _watch_directories(self, at_work: list[Owner]) -> None:
         """A job writes its checkpoints where it works: that file system must have room, too."""
-        owners = {
-            owner.pid
-            for attribution in attributions
-            for owner in attribution.owners
-            if owner.kind == "unit" and owner.unit and workload_of(owner.unit, self.settings) is not None
-        }
+        owners = {owner.pid for owner in at_work}
         if owners == self._at_work:
             return
         self._at_work = owners
@@ -387,14 +383,11 @@ class Cycle:
             return Committed(durable=True)
         return self.ports.writer.commit(writes)
 
-    def _workload_units(self, attributions: tuple[Attribution, ...]) -> dict[str, str]:
-        """The units of workloads that are on a GPU, with their control groups."""
-        units = {}
-        for attribution in attributions:
-            for owner in attribution.owners:
-                if owner.kind == "unit" and owner.unit and workload_of(owner.unit, self.settings) is not None:
-                    units[owner.unit] = owner.cgroup[: owner.cgroup.find(owner.unit) + len(owner.unit)]
-        return units
+    def _owners_at_work(self, attributions: tuple[Attribution, ...]) -> list[Owner]:
+        """The processes on GPUs that belong to units of workloads."""
+        owners = [owner for attribution in attributions for owner in attribution.owners if owner.kind == "unit"]
+        ours = {unit for unit in {owner.unit for owner in owners} if unit and workload_of(unit, self.settings)}
+        return [owner for owner in owners if owner.unit in ours]
 
     def _retention(self, now: Instant) -> list[Write]:
         """Old closed incidents with their intents, and messages delivered long ago."""
@@ -478,16 +471,19 @@ def _incident_of(policy: PolicyState) -> IncidentOf:
     return find
 
 
+def _control_groups(owners: list[Owner]) -> dict[str, str]:
+    """The control group of each unit: its processes may sit in groups below."""
+    return {
+        owner.unit: owner.cgroup[: owner.cgroup.find(owner.unit) + len(owner.unit)] for owner in owners if owner.unit
+    }
+
+
 def _pids(attributions: tuple[Attribution, ...]) -> tuple[int, ...]:
     return tuple(sorted({owner.pid for attribution in attributions for owner in attribution.owners}))
 
 
 def _running_number(intent: Intent) -> int:
     return int(intent.id.rsplit("-", 1)[1])
-
-
-def _number(incident: Incident) -> int:
-    return incident.number
 
 
 def _silent_s(report: GpuReport, now: Instant) -> float:

@@ -30,39 +30,45 @@ class FabricManager:
 
 
 class FabricSource:
-    """Asks once a minute, on a worker's thread, and only on hosts with an NVSwitch fabric."""
+    """Asks once a minute, and only on hosts with an NVSwitch fabric.
 
-    def __init__(self, systemd: Systemd, ask_version: Callable[[], str], hands: Worker) -> None:
+    systemd is asked on `hands`, which owns the bus; the program runs on `elsewhere`: the thread that stops units
+    must not wait for it.
+    """
+
+    def __init__(self, systemd: Systemd, ask_version: Callable[[], str], hands: Worker, elsewhere: Worker) -> None:
         """`ask_version` gives the program's own words ("Fabric Manager version is : 580.65.06"); raises SourceError."""
-        self._systemd, self._ask_version, self._hands = systemd, ask_version, hands
+        self._systemd, self._ask_version, self._hands, self._elsewhere = systemd, ask_version, hands, elsewhere
         self._asked: Optional[Instant] = None
-        self._task: Optional[Task[tuple[UnitFacts, str]]] = None
+        self._state: Optional[Task[UnitFacts]] = None
+        self._version: Optional[Task[str]] = None
         self._known = FabricManager()
 
     def observe(self, report: GpuReport, now: Instant) -> Optional[FabricManager]:
         """What is known; None on a host without a fabric. Never blocks."""
         if not has_fabric(report):
             return None
-        if self._task is not None and self._task.done():
-            task, self._task = self._task, None
-            try:
-                self._known = _judged(*task.result(), report.driver_version)
-            except SourceError as error:
-                self._known = FabricManager(problem=str(error))
+        if self._state is not None and self._version is not None and self._state.done() and self._version.done():
+            self._known = _answered(self._state, self._version, report.driver_version)
+            self._state = self._version = None
         age = None if self._asked is None else now.since(self._asked)
-        if self._task is None and (age is None or age >= EVERY_S):
+        if self._state is None and (age is None or age >= EVERY_S):
             self._asked = now
-            self._task = self._hands.submit(self._ask)
+            self._state = self._hands.submit(lambda: self._systemd.unit(UNIT))
+            self._version = self._elsewhere.submit(self._ask_version)
         return self._known
 
-    def _ask(self) -> tuple[UnitFacts, str]:
-        facts = self._systemd.unit(UNIT)
-        if facts.load_state != "loaded":
-            return facts, ""
-        try:
-            return facts, self._ask_version()
-        except SourceError:
-            return facts, ""  # it runs or not, whatever the program says
+
+def _answered(state: Task[UnitFacts], version: Task[str], driver_version: str) -> FabricManager:
+    try:
+        facts = state.result()
+    except SourceError as error:
+        return FabricManager(problem=str(error))
+    try:
+        said = version.result()
+    except SourceError:
+        said = ""  # it runs or not, whatever the program says
+    return _judged(facts, said, driver_version)
 
 
 def has_fabric(report: GpuReport) -> bool:

@@ -6,7 +6,7 @@ import errno
 import os
 from typing import Optional
 
-from gpuwatch.model.reading import UNSUPPORTED, Reading, failed, value
+from gpuwatch.model.reading import UNSUPPORTED, Reading, failed
 
 _PIECE = 1 << 15
 _MOST_BYTES = 1 << 20
@@ -110,13 +110,3 @@ def pressure(content: bytes) -> dict[str, tuple[float, float]]:
     if "some" not in found:
         raise ValueError("no pressure")
     return found
-
-
-def scaled(path: str, scale: float) -> Reading:
-    """A file with one whole number, multiplied."""
-    try:
-        return value(int(read_file(path)) * scale)
-    except OSError as error:
-        return unreadable(path, error)
-    except ValueError:
-        return senseless(path)

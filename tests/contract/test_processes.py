@@ -172,3 +172,10 @@ class TestProcFs:
         assert facts is not None
         assert 0 < facts.started_boottime_s < time.clock_gettime(time.CLOCK_BOOTTIME)
         assert facts.uid == os.getuid()
+
+
+def test_where_a_process_works(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "60"], cwd=tmp_path) as child:
+        assert ProcFs().working_directory(child.pid) == str(tmp_path)
+        child.kill()
+    assert ProcFs().working_directory(child.pid) is None

@@ -9,7 +9,6 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,19 +17,11 @@ from gpuwatch.model.gpu import DriverState, GpuReport
 from gpuwatch.system.lock import HostLock
 from gpuwatch.system.nvml.patience import Patience
 from tests.conftest import refuse
-from tests.fakes.nvml.bench import QUICK, NvmlBench, alive, number, sample_until, why_no_library
+from tests.fakes.nvml.bench import QUICK, NvmlBench, alive, number, sample_until
 from tests.lab.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 IMPATIENT = Patience(start_s=10.0, silent_s=0.3, end_s=0.6, kill_s=0.6, gpu_s=0.2, pause_s=0.2)
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[NvmlBench]:
-    refuse(why_no_library())
-    bench = NvmlBench(tmp_path)
-    yield bench
-    bench.close()
 
 
 def ok(report: GpuReport) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Optional
 
@@ -14,19 +13,10 @@ import pytest
 from gpuwatch.model.gpu import DriverState, GpuIdentity, GpuReport
 from gpuwatch.model.metric import METRICS
 from gpuwatch.system.nvml.patience import Patience
-from tests.conftest import refuse
-from tests.fakes.nvml.bench import QUICK, NvmlBench, number, sample_until, why_no_library
+from tests.fakes.nvml.bench import QUICK, NvmlBench, number, sample_until
 from tests.fakes.nvml.scenario import pci, uuid
 
 GIB = 1024**3
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[NvmlBench]:
-    refuse(why_no_library())
-    bench = NvmlBench(tmp_path)
-    yield bench
-    bench.close()
 
 
 def ok(report: GpuReport) -> bool:

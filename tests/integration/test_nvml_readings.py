@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Callable
 
@@ -11,19 +10,10 @@ import pytest
 
 from gpuwatch.model.gpu import DriverState, GpuReport
 from gpuwatch.model.reading import Reading
-from tests.conftest import refuse
-from tests.fakes.nvml.bench import NvmlBench, number, sample_until, why_no_library
+from tests.fakes.nvml.bench import NvmlBench, number, sample_until
 from tests.fakes.nvml.scenario import uuid
 
 GIB = 1024**3
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[NvmlBench]:
-    refuse(why_no_library())
-    bench = NvmlBench(tmp_path)
-    yield bench
-    bench.close()
 
 
 def ok(report: GpuReport) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -21,7 +23,7 @@ class Host:
     def __init__(self, joined: bool = True, said: str = SAYS, installed: bool = True) -> None:
         self.clock, self.said, self.asked = FakeClock(), said, 0
         self.systemd = SimulatedSystemd(self.clock, [SimulatedUnit(UNIT)] if installed else [])
-        self.source = FabricSource(self.systemd, self._version, InlineWorker())
+        self.source = FabricSource(self.systemd, self._version, InlineWorker(), InlineWorker())
         self.sample = replace(gpu(0), slow={"gpu.fabric_state": value(3) if joined else UNSUPPORTED})
 
     def _version(self) -> str:
@@ -85,3 +87,18 @@ def test_a_program_that_tells_no_version_is_no_problem() -> None:
     host = Host(said="")
     host.look()
     assert host.look() == FabricManager("active", "", None, "")
+
+
+def test_the_thread_that_stops_units_never_waits_for_the_program() -> None:
+    host = Host()
+    hands: list[object] = []
+
+    class Hands(InlineWorker):
+        def submit(self, job: Callable[[], Any]) -> Any:
+            hands.append(job())
+            return super().submit(job)
+
+    host.source = FabricSource(host.systemd, host._version, Hands(), InlineWorker())
+    host.look()
+    assert host.asked == 1
+    assert [type(each).__name__ for each in hands] == ["UnitFacts"]
