@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from signal import SIGKILL
 from typing import Callable, Optional
 
-from gpuwatch.actions.machine import RETRY_S, Effect, Refused, View, advance
+from gpuwatch.actions import reversible
+from gpuwatch.actions.changes import Change
+from gpuwatch.actions.effect import Effect
+from gpuwatch.actions.machine import RETRY_S, Refused, View, advance
 from gpuwatch.actions.targets import refusal
 from gpuwatch.model import reason
 from gpuwatch.model.errors import ActionError, EvidenceError, SourceError
+from gpuwatch.model.gpu import GpuReport
 from gpuwatch.model.instant import Instant
 from gpuwatch.model.intent import Intent, IntentState
 from gpuwatch.model.settings import Settings
@@ -41,12 +45,14 @@ class _Memory:
     called: bool = False
     call_problem: str = ""
     call_unknown: bool = False
+    held: Optional[reversible.Held] = None
+    told: Optional[Instant] = None  # when the change was last asked for
 
 
 @dataclass
 class Executor:
     """`hands` runs D-Bus calls, `scribe` writes evidence; `is_durable(bundle_id)` tells whether a bundle
-    is on disk already (after a crash between the write and its note)."""
+    is on disk already (after a crash between the write and its note). `changes`: what can be put back, by action."""
 
     clock: Clock
     systemd: Systemd
@@ -56,7 +62,13 @@ class Executor:
     is_durable: Callable[[str], bool]
     bundle_id: Callable[[Instant, str, str], str]
     own_units: tuple[str, ...] = ()
+    changes: Mapping[str, Change] = field(default_factory=dict)
     _memory: dict[str, _Memory] = field(default_factory=dict)
+
+    def observe(self, report: GpuReport) -> None:
+        """What the driver said in this cycle: its answers to changes, and what is in force."""
+        for change in self.changes.values():
+            change.observe(report)
 
     def plan(self, wishes: Sequence[Wish], intents: Sequence[Intent], now: Instant) -> tuple[Intent, ...]:
         """New intents for the wishes that no open or settled intent serves."""
@@ -80,7 +92,10 @@ class Executor:
                     created=now,
                     changed=now,
                     reason=reason.PLANNED,
-                    bundle=self.bundle_id(now, wish.rule, wish.gpu or wish.target or "host"),
+                    bundle=""
+                    if wish.action in self.changes
+                    else self.bundle_id(now, wish.rule, wish.gpu or wish.target or "host"),
+                    level=wish.level,
                     observe=wish.observe,
                     heat=wish.heat,
                     users=wish.users,
@@ -96,6 +111,7 @@ class Executor:
         """Every intent after one look, and the effects to carry out once that is committed."""
         wanted = {wish.rung: wish for wish in wishes}
         self._ask(intents, now)
+        self._hear()
         after: list[Intent] = []
         effects: list[tuple[Intent, Effect]] = []
         for intent in intents:
@@ -103,11 +119,11 @@ class Executor:
                 self._memory.pop(intent.id, None)
                 after.append(intent)
                 continue
-            view = self._view(intent, wanted.get(intent.rung), settings, now)
-            moved, effect = advance(intent, view)
+            turn = self._turn(intent, wanted.get(intent.rung), settings, now)
+            moved, effect = turn(intent)
             while effect is None and moved.open and moved.state is not intent.state:
                 intent = moved
-                moved, effect = advance(intent, view)
+                moved, effect = turn(intent)
             after.append(moved)
             if effect is not None:
                 effects.append((moved, effect))
@@ -117,7 +133,9 @@ class Executor:
         """Start the effects. Call only after the intents were committed."""
         for intent, effect in effects:
             memory = self._memory.setdefault(intent.id, _Memory())
-            if effect is Effect.PRESERVE:
+            if intent.action in self.changes:
+                self._change(intent, effect, memory)
+            elif effect is Effect.PRESERVE:
                 memory.evidence = self.scribe.submit(self.preserve(intent, memory.unit))
             elif effect is Effect.STOP:
                 memory.called, memory.call_problem, memory.call_unknown = True, "", False
@@ -137,7 +155,7 @@ class Executor:
     def _ask(self, intents: Sequence[Intent], now: Instant) -> None:
         """One question a target at a time; an unanswered one is not asked again (S7)."""
         for intent in intents:
-            if not intent.open or intent.action == "snapshot":
+            if not intent.open or intent.action in ("snapshot", "throttle"):
                 continue
             memory = self._memory.setdefault(intent.id, _Memory())
             if memory.question is None:
@@ -149,6 +167,45 @@ class Executor:
                     memory.unit, memory.seen = question.result(), memory.asked
                 except SourceError:
                     memory.unit, memory.seen = None, None
+
+    def _hear(self) -> None:
+        for change in self.changes.values():
+            for name, held in change.answers().items():
+                self._memory.setdefault(name, _Memory()).held = held
+
+    def _change(self, intent: Intent, effect: Effect, memory: _Memory) -> None:
+        change = self.changes[intent.action]
+        memory.told = self.clock.now()
+        value = {Effect.SET: intent.value, Effect.RESTORE: intent.before}.get(effect)
+        if value is None:
+            change.ask(intent, memory.unit)
+        else:
+            change.set(intent, value)
+
+    def _turn(
+        self, intent: Intent, wish: Optional[Wish], settings: Settings, now: Instant
+    ) -> Callable[[Intent], tuple[Intent, Optional[Effect]]]:
+        """The machine of this kind of action, over what is known now."""
+        if intent.action not in self.changes:
+            view = self._view(intent, wish, settings, now)
+            return lambda each: advance(each, view)
+        standing = self._standing(intent, wish, settings, now)
+        return lambda each: reversible.advance(each, standing)
+
+    def _standing(self, intent: Intent, wish: Optional[Wish], settings: Settings, now: Instant) -> reversible.Standing:
+        change, memory = self.changes[intent.action], self._memory.setdefault(intent.id, _Memory())
+        before = intent.before
+        if before is None and memory.held is not None:
+            before = memory.held.value
+        age = None if memory.told is None else now.since(memory.told)
+        return reversible.Standing(
+            now=now,
+            wish=wish,
+            held=memory.held,
+            seen=change.seen(intent) if intent.state is IntentState.APPLIED else None,
+            target=None if before is None or wish is None else change.target(before, wish.level, settings.throttle),
+            waiting=age is not None and age < reversible.RETRY_S and not _answered(memory),
+        )
 
     def _view(self, intent: Intent, wish: Optional[Wish], settings: Settings, now: Instant) -> View:
         memory = self._memory.setdefault(intent.id, _Memory())
@@ -190,6 +247,14 @@ class Executor:
                 call.result()
             except ActionError as error:
                 memory.call_problem, memory.call_unknown = str(error), error.unknown
+
+
+def _answered(memory: _Memory) -> bool:
+    """True when an answer has come since it was last asked."""
+    if memory.held is None or memory.told is None:
+        return False
+    later = memory.held.at.since(memory.told)
+    return later is not None and later >= 0
 
 
 def _just_failed(failed: Optional[Instant], now: Instant) -> bool:

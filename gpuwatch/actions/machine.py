@@ -12,9 +12,9 @@ Invariants: no Stop or Kill leaves before `preserved` (S1); none on a sample old
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Callable, Optional
 
+from gpuwatch.actions.effect import Effect
 from gpuwatch.model import reason
 from gpuwatch.model.instant import Instant
 from gpuwatch.model.intent import Intent, IntentState
@@ -30,14 +30,6 @@ SYSTEMD_WAIT_S = 300.0  # nobody can say what became of it
 ENDLESS_GRACE_S = 600.0  # TimeoutStopSec=infinity
 RETRY_S = 5.0
 FACTS_S = 3.0  # older facts of a unit say nothing about now
-
-
-class Effect(str, Enum):
-    """What is to be carried out once the intent is written down."""
-
-    PRESERVE = "preserve"  # write the evidence bundle
-    STOP = "stop"
-    KILL = "kill"
 
 
 @dataclass(frozen=True)

@@ -6,20 +6,24 @@ import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
-from typing import Callable
+from typing import Any, Callable
 
 from gpuwatch.alerts import pipeline
+from gpuwatch.alerts.silence import Hush, Muted, hush
+from gpuwatch.model.codec import decode, encode
 from gpuwatch.model.errors import SourceError
 from gpuwatch.model.event import Scalar
 from gpuwatch.model.incident import Incident
 from gpuwatch.model.instant import Instant
 from gpuwatch.model.intent import Intent
 from gpuwatch.model.notification import DeliveryState, SpoolEntry, Transition
+from gpuwatch.model.orders import Orders
 from gpuwatch.model.settings import Channel, KeySource, Settings
 from gpuwatch.store.database import Write
 from gpuwatch.store.memory import put
 from gpuwatch.system.protocols import Courier
 
+NO_ORDERS = Orders()
 Facts = Callable[[Incident], Mapping[str, Scalar]]
 
 
@@ -37,9 +41,12 @@ class Desk:
     _buckets: dict[str, pipeline.Bucket] = field(default_factory=dict)
     _failing: dict[str, tuple[float, str]] = field(default_factory=dict)
     _changed: dict[str, SpoolEntry] = field(default_factory=dict)
+    _muted: Muted = field(default_factory=dict)
+    _muted_changed: bool = False
 
-    def restore(self, spool: Mapping[str, SpoolEntry]) -> None:
+    def restore(self, spool: Mapping[str, SpoolEntry], muted: Any = None) -> None:
         """Take over what is stored; what was being sent is sent again."""
+        self._muted = muted_of(muted)
         self._entries = dict(spool)
         self._number = max((entry.number for entry in spool.values()), default=0)
         for entry in spool.values():
@@ -52,8 +59,14 @@ class Desk:
         settings: Settings,
         now: Instant,
         facts: Facts,
+        incidents: Iterable[Incident] = (),
+        orders: Orders = NO_ORDERS,
     ) -> None:
-        """Write down a message for each transition and channel; one that is there already is left alone."""
+        """Write down a message for each transition and channel, silenced ones left out; one that is there already is
+        left alone. `incidents`: all that are not closed."""
+        transitions, muted = hush(transitions, incidents, intents, orders, self._muted, now)
+        if muted != self._muted:
+            self._muted, self._muted_changed = muted, True
         for entry in pipeline.spool(transitions, intents, settings, now, self.zone, self.simulated, facts):
             if entry.key not in self._entries:
                 self._number += 1
@@ -79,7 +92,11 @@ class Desk:
     def writes(self) -> list[Write]:
         """What has changed since the last call, for the cycle's transaction."""
         changed, self._changed = self._changed, {}
-        return [put("spool", key, entry) for key, entry in changed.items()]
+        writes = [put("spool", key, entry) for key, entry in changed.items()]
+        if self._muted_changed:
+            self._muted_changed = False
+            writes.append(Write("state", "muted", encode(self._muted)))
+        return writes
 
     def hand_over(self, due: Iterable[SpoolEntry], settings: Settings, now: Instant) -> None:
         """Give messages to the courier. Call only after they were committed as being sent."""
@@ -144,3 +161,11 @@ class Desk:
         if self._entries.get(entry.key) != entry or entry.key not in self._entries:
             self._entries[entry.key] = entry
             self._changed[entry.key] = entry
+
+
+def muted_of(document: Any) -> Muted:
+    """What is stored of it. One that can't be read costs no start: a message more, and the reason of one not told."""
+    try:
+        return {str(int(key)): decode(Hush, each) for key, each in (document or {}).items()}
+    except (TypeError, KeyError, ValueError, AttributeError):
+        return {}

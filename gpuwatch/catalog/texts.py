@@ -178,6 +178,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "next.unknown": ("This code is not in gpuwatch's catalogue", "gpuwatch 的目录里没有这个编号"),
     "next.quiet": ("Quiet for a while is no proof of repair", "暂时没再出现，不等于已修好"),
     "closed.rule_changed": ("The configuration no longer has this rule", "配置中已没有这条规则"),
+    "closed.closed_by_hand": ("Closed by hand; who and why is with the incident", "已人工关闭；关闭人和原因见事件记录"),
     "closed.rebooted": ("The host was restarted since", "此后主机已重启"),
     # `gpuwatch alert test`
     "test.title": ("test message from gpuwatch", "gpuwatch 测试消息"),
@@ -322,6 +323,11 @@ TEXTS: dict[str, tuple[str, str]] = {
     "metric.unit.tasks_ratio": ("tasks of the limit", "任务数占上限"),
     "metric.host.memory_available_ratio": ("memory available", "可用内存"),
     # Reason codes (model/reason.py, actions/targets.py) as they end a sentence
+    "reason.disarmed": ("gpuwatch is disarmed", "gpuwatch 已解除处置（disarm）"),
+    "reason.maintenance": ("a maintenance window is open", "正处于维护窗口"),
+    "reason.vetoed": ("somebody forbade it", "已被人工否决"),
+    "reason.released": ("somebody ended the hold", "已人工放行"),
+    "reason.closed_by_hand": ("somebody closed the incident", "事件已人工关闭"),
     "reason.forgotten": ("the card was taken out", "该卡已被移除"),
     "reason.old_event": ("the event was old when it was read", "读到时已是旧事件"),
     "reason.no_reading": ("no fresh, plausible reading", "没有新鲜可信的读数"),

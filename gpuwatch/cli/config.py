@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Any, Optional
 
 from gpuwatch.cli import places
 from gpuwatch.model.errors import ConfigError
 
 if TYPE_CHECKING:  # yaml and all that is loaded only when the verb is used
+    from gpuwatch.cli.config_effective import Effective
     from gpuwatch.config.load import Loaded
 
 SCHEMA = 1
@@ -18,6 +20,7 @@ BAD_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
 EXAMPLE = """examples:
   gpuwatch config check
   gpuwatch config show --json | jq .settings.rules
+  gpuwatch config show --effective
   gpuwatch config schema > gpuwatch.schema.json
 """
 
@@ -36,6 +39,13 @@ def add_parser(subparsers: Any) -> None:
     check.add_argument("--quiet", action="store_true", help="say nothing when all is well; no warnings")
     show = verbs.add_parser("show", help="the settings in force and where each comes from; holds no secrets")
     show.add_argument("--json", action="store_true", help="machine-readable, with a schema version")
+    show.add_argument(
+        "--effective",
+        action="store_true",
+        help="also which rules hold for each GPU of this host, and with which limit, as the running daemon sees the"
+        " GPUs; exit 1 when it can't be asked",
+    )
+    places.add_run_dir(show)
     verbs.add_parser("schema", help="the JSON Schema of the files, for editors")
     for verb in (check, show):
         places.add_config(verb)
@@ -52,8 +62,10 @@ def run(args: argparse.Namespace) -> int:
         print_problems(error, "nothing was changed, the running configuration stays")
         return BAD_CONFIGURATION
     if args.config_verb == "show":
-        print(show_text(loaded, args.json), end="")
-    elif not args.quiet:
+        effective = _effective(loaded, args.run_dir) if args.effective else None
+        print(show_text(loaded, args.json, effective), end="")
+        return 1 if effective is not None and effective.problem else 0
+    if not args.quiet:
         _print_warnings(loaded)
         print(_summary(loaded))
     return 0
@@ -63,7 +75,13 @@ def _load(path: str) -> Loaded:
     from gpuwatch.alerts.channels.options import channel_types
     from gpuwatch.config.load import load
 
-    return load(path, channel_types())
+    return load(path, channel_types(), now_utc_s=time.time())
+
+
+def _effective(loaded: Loaded, run_dir: str) -> Effective:
+    from gpuwatch.cli.config_effective import Effective
+
+    return Effective(loaded.settings.rules, run_dir)
 
 
 def print_problems(error: ConfigError, consequence: str) -> None:
@@ -95,19 +113,21 @@ def _summary(loaded: Loaded) -> str:
     )
 
 
-def show_text(loaded: Loaded, as_json: bool) -> str:
+def show_text(loaded: Loaded, as_json: bool, effective: Optional[Effective] = None) -> str:
     """What `config show` prints."""
     from gpuwatch.config.show import as_data, as_text
 
     if not as_json:
-        return as_text(loaded)
-    document = {
+        return as_text(loaded) + ("" if effective is None else f"\n{effective.text()}")
+    document: dict[str, Any] = {
         "schema": SCHEMA,
         "files": list(loaded.files),
         "settings": as_data(loaded.settings),
         "origins": dict(loaded.origins),
         "warnings": [str(warning) for warning in loaded.warnings],
     }
+    if effective is not None:
+        document["effective"] = effective.data()
     return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
 
 

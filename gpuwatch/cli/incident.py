@@ -1,4 +1,4 @@
-"""`gpuwatch incident list|show`: what happened, what was done, from the store; works with the daemon down."""
+"""`gpuwatch incident list|show|ack|close`: what happened, what was done, from the store; works with the daemon down."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Optional
 
-from gpuwatch.cli import places
+from gpuwatch.alerts.desk import muted_of
+from gpuwatch.alerts.silence import Hush
+from gpuwatch.cli import orders, places
 from gpuwatch.cli.output import local_time, safe, show_json, table
 from gpuwatch.model.codec import encode
 from gpuwatch.model.errors import StoreError
@@ -17,13 +19,23 @@ from gpuwatch.model.intent import Intent
 from gpuwatch.store.memory import Snapshot, from_documents
 from gpuwatch.store.waiting import read_stored
 
+_EPILOG = """examples:
+  gpuwatch incident list
+  gpuwatch incident show 17
+  gpuwatch incident ack 17 --comment "fan is ordered"
+  gpuwatch incident close 17 --reason "card was reset"
+"""
+
 
 def add_parser(subparsers: Any) -> None:
     """Options."""
     parser = subparsers.add_parser(
-        "incident", help="what happened, what was done", epilog="example: gpuwatch incident show 17"
+        "incident",
+        help="list, show, ack, close: what happened, what was done",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    verbs = parser.add_subparsers(dest="what", required=True, metavar="list|show")
+    verbs = parser.add_subparsers(dest="what", required=True, metavar="list|show|ack|close")
     listing = verbs.add_parser("list", help="newest first", epilog="example: gpuwatch incident list --all --json")
     listing.add_argument("--all", action="store_true", help="closed ones too")
     show = verbs.add_parser("show", help="one, with its story", epilog="example: gpuwatch incident show 17")
@@ -32,10 +44,31 @@ def add_parser(subparsers: Any) -> None:
         verb.add_argument("--json", action="store_true")
         places.add_state_dir(verb)
         places.add_run_dir(verb)
+    ack = verbs.add_parser(
+        "ack",
+        help="mark it as seen; nothing else changes",
+        epilog='example: gpuwatch incident ack 17 --comment "fan is ordered"',
+    )
+    ack.add_argument("--comment", default="", metavar="TEXT", help="kept with the incident")
+    close = verbs.add_parser(
+        "close",
+        help="end it by hand, such as after a reset; refused while a reading says otherwise",
+        epilog='example: gpuwatch incident close 17 --reason "card was reset"',
+    )
+    close.add_argument("--reason", required=True, metavar="TEXT", help="kept with the incident")
+    for verb in (ack, close):
+        verb.add_argument("number", help="17, or gpu-07#17")
+        orders.add_options(verb)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit 1 when there is no such incident, or no store."""
+    """Exit 1 when there is no such incident or no store, or when the order is refused."""
+    if args.what == "ack":
+        answer = orders.tell(args, "acknowledge", id=args.number, comment=args.comment)
+        return orders.finish(args, answer, f"incident {answer.get('incident')} is marked as seen")
+    if args.what == "close":
+        answer = orders.tell(args, "close", id=args.number, comment=args.reason)
+        return orders.finish(args, answer, f"incident {answer.get('incident')} is closed")
     stored = read_store(args.state_dir, args.run_dir)
     return _list(stored, args) if args.what == "list" else _show(stored, args)
 
@@ -51,7 +84,7 @@ def read_store(state_dir: str, run_dir: str) -> Snapshot:
         )
     if not os.path.exists(path) and not os.path.exists(waiting):
         raise StoreError(f"{path}: nothing there; has gpuwatch run on this host?")
-    documents, problem = read_stored(path, waiting, ("incidents", "intents", "spool"))
+    documents, problem = read_stored(path, waiting, ("incidents", "intents", "spool", "state"))
     if problem:
         sys.stderr.write(f"gpuwatch: {safe(problem)}\n")
     return from_documents(documents)
@@ -73,7 +106,7 @@ def _list(stored: Snapshot, args: argparse.Namespace) -> int:
             local_time(incident.opened.utc_s),
             incident.severity.value,
             incident.label,
-            incident.state.value,
+            incident.state.value + (f", seen by {incident.acknowledged.by}" if incident.acknowledged else ""),
             ", ".join(cause.rule for cause in incident.causes),
         ]
         for incident in shown
@@ -90,19 +123,31 @@ def _show(stored: Snapshot, args: argparse.Namespace) -> int:
         return 1
     intents = [intent for intent in stored.intents.values() if intent.incident == incident.number]
     told = {key: entry.state.value for key, entry in stored.spool.items() if key.startswith(f"{incident.id}/")}
+    muted = muted_of(stored.state.get("muted")).get(number)
     if args.json:
-        show_json({"schema": 1, "incident": encode(incident), "actions": encode(intents), "notifications": told})
+        shown = {
+            "incident": encode(incident),
+            "actions": encode(intents),
+            "notifications": told,
+            "muted": encode(muted),
+        }
+        show_json({"schema": 1, **shown})
     else:
-        sys.stdout.write(draw(incident, intents, told) + "\n")
+        sys.stdout.write(draw(incident, intents, told, muted) + "\n")
     return 0
 
 
-def draw(incident: Incident, intents: list[Intent], told: Mapping[str, str]) -> str:
+def draw(incident: Incident, intents: list[Intent], told: Mapping[str, str], muted: Optional[Hush] = None) -> str:
     """The whole story, one line an entry, in order."""
     lines = [
         f"Incident {incident.id}: {incident.label} ({incident.subject.id or 'this host'})",
         f"{incident.severity.value}, {incident.state.value}, since {local_time(incident.opened.utc_s)}",
     ]
+    if incident.acknowledged is not None:
+        seen = incident.acknowledged
+        lines.append(
+            f"  seen by {seen.by}, {local_time(seen.at.utc_s)}" + (f": {seen.comment}" if seen.comment else "")
+        )
     for cause in incident.causes:
         ended = "holds" if cause.cleared is None else f"cleared {local_time(cause.cleared.utc_s)}"
         lines.append(f"  {cause.rule}: {_facts(cause.facts)}; {ended}")
@@ -129,6 +174,10 @@ def draw(incident: Incident, intents: list[Intent], told: Mapping[str, str]) -> 
     lines += [f"  {local_time(utc_s)}  {what}" for utc_s, what in sorted(story, key=lambda pair: pair[0])]
     if told:
         lines.append("Told: " + ", ".join(f"{key.split('/', 1)[1]} {state}" for key, state in sorted(told.items())))
+    if muted is not None and muted.names:
+        lines.append(f"Not told: {', '.join(muted.names)}: {muted.why}")
+    elif muted is not None and muted.by:
+        lines.append(f"Nobody is told now: {muted.why}")
     if incident.bundle:
         lines.append(f"Evidence: gpuwatch evidence show {incident.bundle}")
     return "\n".join(map(safe, lines))

@@ -8,8 +8,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from gpuwatch.cli import places
+from gpuwatch.cli import orders, places
 from gpuwatch.cli.output import GIB, ago, local_time, paint, safe, show_json, size, table
+from gpuwatch.model.codec import encode
+from gpuwatch.model.errors import StoreError
 
 LATE_S = 10.0  # a live daemon's view is a second old
 
@@ -28,6 +30,8 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit 0 when the view is live, 1 when it is only what a daemon left behind."""
     view, why_old = places.fetch_view(args.run_dir)
+    if why_old:
+        view = _with_stored_orders(view, args.run_dir)
     age_s = max(0.0, time.time() - float(view["utc_s"]))
     if args.json:
         show_json({**view, "live": not why_old, "age_s": round(age_s, 3)})
@@ -41,6 +45,7 @@ def draw(view: Mapping[str, Any], age_s: float, why_old: str) -> str:
     lines = []
     if view["simulated"]:
         lines.append(paint("SIMULATED host: nothing here is real", "yellow"))
+    lines += _orders(view, float(view["utc_s"]) + age_s)
     if why_old:
         lines.append(paint(f"{why_old}; this is from {ago(age_s)} ago. Start it: systemctl start gpuwatch", "yellow"))
     elif age_s > LATE_S:
@@ -56,6 +61,32 @@ def draw(view: Mapping[str, Any], age_s: float, why_old: str) -> str:
     if fabric and fabric["problem"]:
         lines.append(paint(safe(fabric["problem"]), "red"))
     return "\n".join(lines)
+
+
+def _with_stored_orders(view: dict[str, Any], run_dir: str) -> dict[str, Any]:
+    """What was ordered since the daemon went is in the store alone; only root may read that."""
+    try:
+        return {**view, "orders": encode(orders.stored_orders(view["state_dir"], run_dir))}
+    except StoreError:
+        return view
+
+
+def _orders(view: Mapping[str, Any], utc_s: float) -> list[str]:
+    """Who tied gpuwatch's hands, before anything else."""
+    standing = orders.orders_in(view, utc_s)
+    lines = []
+    for words, order, end in (
+        ("DISARMED", standing.disarmed, "gpuwatch arm"),
+        ("MAINTENANCE", standing.maintenance, "gpuwatch maintenance off"),
+    ):
+        if order is not None:
+            until = orders.shown_until(order) or "until taken back"
+            why = f": {order.comment}" if order.comment else ""
+            lines.append(paint(safe(f"{words} by {order.by} {until}{why}"), "red"))
+            lines.append(f"Nothing is touched meanwhile. End it: {end}")
+    if standing.silences:
+        lines.append(f"{_count(len(standing.silences), 'silence')}: gpuwatch silence list")
+    return lines
 
 
 def _headline(view: Mapping[str, Any]) -> str:
@@ -122,6 +153,8 @@ def _state(gpu: Mapping[str, Any]) -> str:
         words.append("lost")
     elif gpu["stale"]:
         words.append("stale")
+    if gpu.get("throttled_w") is not None:
+        words.append(f"throttled to {gpu['throttled_w']:.0f} W")
     if gpu["stopping"]:
         words.append("stopping " + ", ".join(gpu["stopping"]))
     words += [f"incident {number}" for number in gpu["incidents"]]
@@ -177,6 +210,8 @@ def _incident(incident: Mapping[str, Any]) -> str:
     colour = "red" if incident["severity"] == "critical" and incident["state"] == "open" else "yellow"
     rules = ", ".join(incident["rules"]) or "over"
     words = f"Incident {incident['number']}: {incident['label']}, {rules}, {incident['state']}"
+    if incident.get("acknowledged"):
+        words += f", seen by {incident['acknowledged']['by']}"
     return paint(safe(words), colour) + f"   gpuwatch incident show {incident['number']}"
 
 

@@ -1,4 +1,4 @@
-"""Metrics in rules: their names, and limits in each one's own unit and range."""
+"""Metrics in rules: their names, and limits in each one's own unit and range, or in that of a difference."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Limit(ScalarKind):
 
     def schema(self) -> Schema:
         """A number, or a size or duration as text."""
-        return {"type": ["number", "string"], "pattern": "^[0-9]"}
+        return {"type": ["number", "string"], "pattern": "^[+-]?[0-9]"}
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,14 @@ class MetricName(ScalarKind):
         return {"enum": [name for name, metric in METRICS.items() if self.scope in ("", metric.scope)]}
 
 
-def _number_words(metric: Metric) -> str:
-    low, high = _limit_text(metric, metric.low), _limit_text(metric, metric.high)
+def _range(metric: Metric, change: bool) -> tuple[float, float]:
+    """What a reading can be, or how far two can be apart."""
+    span = metric.high - metric.low
+    return (-span, span) if change else (metric.low, metric.high)
+
+
+def _number_words(metric: Metric, change: bool) -> str:
+    low, high = (_limit_text(metric, end) for end in _range(metric, change))
     units = {
         "C": "a number of degrees Celsius",
         "%": "a number of percent",
@@ -73,12 +79,11 @@ def _number_words(metric: Metric) -> str:
         "bytes": "a size such as 60GiB",
         "": "a number",
         "J": "a number of joules",
-        "lanes": "a number of lanes",
         "rpm": "a number of revolutions per minute",
     }
     if metric.unit == "s":
         return "a duration such as 30s"
-    return f"{units[metric.unit]} ({low} to {high})"
+    return f"{units.get(metric.unit, f'a number of {metric.unit}')} ({low} to {high})"
 
 
 def _limit_text(metric: Metric, value: float) -> str:
@@ -86,13 +91,17 @@ def _limit_text(metric: Metric, value: float) -> str:
 
 
 def limit_shown(metric: Metric, value: float) -> str:
-    """A limit as the file would write it: 60GiB, 30s, 95."""
+    """A limit as the file would write it: 60GiB, 30s, 95, -2GiB."""
+    sign, number = ("-", -value) if value < 0 else ("", value)
     if metric.unit == "bytes":
-        return size_text(value)
-    return duration_text(value) if metric.unit == "s" else number_text(value)
+        return sign + size_text(number)
+    return sign + (duration_text(number) if metric.unit == "s" else number_text(number))
 
 
-def _read_number(text: str, metric: Metric) -> Optional[float]:
+def _read_number(text: str, metric: Metric, change: bool) -> Optional[float]:
+    if change and text[:1] in ("-", "+"):
+        number = _read_number(text[1:], metric, False)
+        return -number if number is not None and text[0] == "-" else number
     if metric.unit == "bytes":
         return size_bytes(text)
     if metric.unit == "s":
@@ -101,20 +110,24 @@ def _read_number(text: str, metric: Metric) -> Optional[float]:
     return number_of(text)
 
 
-def limit(text: str, metric: Metric, above: bool) -> float:
-    """The number of a limit. Raises ValueError when it is none, or one that no reading can pass."""
-    number = _read_number(text, metric)
+def limit(text: str, metric: Metric, above: bool, change: bool = False) -> float:
+    """The number of a limit; `change`: of how much the value changes. Raises ValueError when it is none, or one that
+    nothing can pass."""
+    number = _read_number(text, metric, change)
+    words = _number_words(metric, change)
     if number is None:
         bare = text.rstrip(" %CWMHz°")
         hint = f"; write the number alone: {bare}" if bare != text and number_of(bare) is not None else ""
-        raise ValueError(f"{quoted(text)} is not {_number_words(metric)}{hint}")
-    if not metric.low <= number <= metric.high:
+        raise ValueError(f"{quoted(text)} is not {words}{hint}")
+    low, high = _range(metric, change)
+    if not low <= number <= high:
         hint = ""
         if metric.unit == "ratio" and 1 < number <= 100:
             hint = f"; {number_text(number)} % is {number_text(number / 100)}"
-        raise ValueError(f"{quoted(text)} is not {_number_words(metric)}{hint}")
-    if number == (metric.high if above else metric.low):
+        raise ValueError(f"{quoted(text)} is not {words}{hint}")
+    if number == (high if above else low):
         word = "above" if above else "below"
-        ends = f"{_limit_text(metric, metric.low)} to {_limit_text(metric, metric.high)}"
-        raise ValueError(f"no reading can be {word} {text}: {metric.name} is {ends}")
+        ends = f"{_limit_text(metric, low)} to {_limit_text(metric, high)}"
+        what = "difference" if change else "reading"
+        raise ValueError(f"no {what} can be {word} {text}: {metric.name} {'differs by' if change else 'is'} {ends}")
     return number

@@ -8,19 +8,21 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Optional
 
 from gpuwatch.catalog.default_rules import default_rules_text
+from gpuwatch.config.classes import warn_of_ended
 from gpuwatch.config.document import parse
 from gpuwatch.config.files import drop_ins, read_file
-from gpuwatch.config.kinds import Found, Labels, an, plain
+from gpuwatch.config.kinds import Found, Labels, an, number_text, plain
 from gpuwatch.config.merge import Values, merge
 from gpuwatch.config.patterns import check_patterns
 from gpuwatch.config.report import Place, Report, in_order
 from gpuwatch.config.root import root_table
 from gpuwatch.config.secrets import refuse_secrets
+from gpuwatch.config.selector import check_selectors
 from gpuwatch.config.table import ChannelType, Named, NamedList, Section, join, read_fields
 from gpuwatch.config.workloads import check_overlaps
 from gpuwatch.model.errors import ConfigError, Problem
 from gpuwatch.model.rule import Rule
-from gpuwatch.model.settings import Budget, Mode, Settings
+from gpuwatch.model.settings import Budget, Grace, Mode, Settings, Throttle
 
 DEFAULT_RULES = "rules.yaml (default rules)"
 
@@ -45,12 +47,13 @@ def load(
     channel_types: Mapping[str, ChannelType],
     conf_d: Optional[str] = None,
     defaults: Optional[bytes] = None,
+    now_utc_s: Optional[float] = None,
 ) -> Loaded:
     """Read `path` and then conf.d/*.yaml beside it (or `conf_d`) in the order of their names.
 
     `channel_types`: the types of channels with their settings (gpuwatch.alerts.channels);
-    `defaults`: the text of the default rules, the package's own unless given. Raises ConfigError
-    with every problem of every file, in file and line order.
+    `defaults`: the text of the default rules, the package's own unless given; `now_utc_s`: to warn of
+    what has ended by now. Raises ConfigError with every problem of every file, in file and line order.
     """
     table = root_table(channel_types)
     report = Report(path)
@@ -63,6 +66,8 @@ def load(
         blind = blind or found is None
         values = merge(table, values, found or {}, "", report, blind)
     _check_whole(values, report, blind)
+    if now_utc_s is not None:
+        warn_of_ended(_value(values, "xid_classes", ()), report, now_utc_s)
     if report.problems:
         raise ConfigError(in_order(report.problems, (DEFAULT_RULES, directory, *files)))
     settings = _settings(values)
@@ -107,7 +112,20 @@ def _by_default(named: Named) -> Named:
 def _check_whole(values: Values, report: Report, blind: bool) -> None:
     protect = plain(_value(values, "protect", {}).get("units", ()))
     check_overlaps(_value(values, "workloads", ()), protect, report)
-    check_patterns(_value(values, "patterns", ()), _value(values, "rules", ()), report, blind)
+    rules = _value(values, "rules", ())
+    check_patterns(_value(values, "patterns", ()), rules, report, blind)
+    check_selectors(rules, _value(values, "workloads", ()), report, blind)
+    _check_throttle(_value(values, "throttle", {}), report)
+
+
+def _check_throttle(given: Values, report: Report) -> None:
+    """One step must fit in between what a GPU had and the lowest it may get."""
+    step, lowest = (_value(given, name, getattr(Throttle, name)) for name in ("step", "lowest"))
+    if step > round(1 - lowest, 4):
+        name = "step" if "step" in given else "lowest"
+        room = number_text(round(100 - 100 * lowest, 2))
+        text = f"a step of {number_text(round(100 * step, 2))}% is more than the {room}% down to the lowest"
+        report.error(given[name].place, f"throttle.{name}", text)
 
 
 def _value(values: Mapping[str, Any], name: str, default: Any) -> Any:
@@ -118,6 +136,7 @@ def _settings(values: Values) -> Settings:
     """The frozen settings; every value is checked by now."""
     budget = plain(_value(values, "budget", {}))
     keep = plain(_value(_value(values, "evidence", {}), "keep", {}))
+    throttle, grace = plain(_value(values, "throttle", {})), plain(_value(values, "grace", {}))
     channels = _value(_value(values, "alerts", {}), "channels", ())
     return Settings(
         mode=Mode(_value(values, "mode", Settings.mode)),
@@ -137,6 +156,8 @@ def _settings(values: Values) -> Settings:
         xid_classes=_enabled(values, "xid_classes"),
         evidence_count=keep.get("count", Settings.evidence_count),
         host=_value(values, "host", Settings.host),
+        throttle=Throttle(**throttle),
+        grace=Grace(grace.get("start", Grace.start_s), grace.get("boot", Grace.boot_s)),
     )
 
 

@@ -5,50 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from gpuwatch.catalog.judge import is_user_kind
-from gpuwatch.catalog.xid import CLASSES
-from gpuwatch.config.events import EVENT_KINDS
-from gpuwatch.config.kinds import (
-    NAME,
-    Choice,
-    Count,
-    Duration,
-    Flag,
-    ListOf,
-    ScalarKind,
-    Schema,
-)
+from gpuwatch.config.event_match import EVENT
+from gpuwatch.config.kinds import NAME, Choice, Duration, Flag, ListOf, Schema, duration_text
+from gpuwatch.config.ladder import MOST_STEPS, STEP, acting, check_ladder, scope_words
 from gpuwatch.config.limits import Limit, MetricName, limit, limit_shown
-from gpuwatch.config.report import Place, Report, closest, did_you_mean, quoted
-from gpuwatch.config.table import Fields, NamedList, OneOrRecord, Record, Setting, join
+from gpuwatch.config.report import Report, closest
+from gpuwatch.config.selector import ONLY, selector
+from gpuwatch.config.table import Fields, NamedList, Record, Setting, join
 from gpuwatch.model.metric import METRICS, Metric
-from gpuwatch.model.rule import ACTIONS, DESTRUCTIVE, Clear, EventMatch, Rule, Severity, Step, Threshold
+from gpuwatch.model.rule import DESTRUCTIVE, Clear, Rule, Severity, Threshold
 
-LATER_ACTIONS = ("throttle", "freeze", "hold", "kill", "pause", "resume")
 DEFAULT_CLEAR_FOR_S = 60.0
-_SCOPES = {"host": "the host", "filesystem": "a file system", "sensor": "a sensor of the host", "unit": "a unit"}
-_ONLY_METRIC = ("above", "below", "for", "clear", "unless_supported")
-
-
-@dataclass(frozen=True)
-class EventKindName(ScalarKind):
-    """A kind of event."""
-
-    @property
-    def words(self) -> str:
-        """What is expected."""
-        return "a kind of event such as xid"
-
-    def parse(self, text: str) -> str:
-        """The name."""
-        if text in EVENT_KINDS:
-            return text
-        known = ", ".join(EVENT_KINDS)
-        raise ValueError(f"no event {quoted(text)}{did_you_mean(text, EVENT_KINDS) or '; there is ' + known}")
-
-    def schema(self) -> Schema:
-        """The names."""
-        return {"enum": list(EVENT_KINDS)}
+LONGEST_CHANGE_S = 86_400.0
+_ONLY_METRIC = ("above", "below", "for", "clear", "unless_supported", "change_over", "keep")
+_ELSEWHERE = {"keep": "is for rules about a metric; quiet_for says how long an event keeps its rule firing"}
 
 
 @dataclass(frozen=True)
@@ -80,8 +50,10 @@ def _metric_of(fields: Fields) -> Optional[Metric]:
     return METRICS.get(name) if name else None
 
 
-def _threshold(fields: Fields, path: str, report: Report, metric: Optional[Metric]) -> Optional[Threshold]:
-    """Exactly one of above and below, in range."""
+def _threshold(
+    fields: Fields, path: str, report: Report, metric: Optional[Metric], change: bool
+) -> Optional[Threshold]:
+    """Exactly one of above and below, in range. `change`: of a difference."""
     given = fields.given("above", "below")
     if len(given) == 2:
         report.error(fields.place_of("below"), path, "has 'above' and 'below'; a limit is one of them")
@@ -93,7 +65,7 @@ def _threshold(fields: Fields, path: str, report: Report, metric: Optional[Metri
     if metric is None or word not in fields.found:
         return None
     try:
-        number = limit(fields.value(word), metric, word == "above")
+        number = limit(fields.value(word), metric, word == "above", change)
     except ValueError as error:
         report.error(fields.place_of(word), join(path, word), str(error))
         return None
@@ -107,26 +79,6 @@ def _clear_fields(fields: Fields, _path: str, _report: Report) -> Fields:
     return fields  # read once the rule's metric is known
 
 
-def _build_event(fields: Fields, path: str, report: Report) -> Optional[EventMatch]:
-    kind = EVENT_KINDS.get(fields.value("kind", ""))
-    if kind is None:
-        return None
-    for name in fields.given("codes", "classes", "fatal", "patterns"):
-        if name not in kind.fields:
-            report.error(fields.place_of(name), join(path, name), f"an event of kind {kind.name} has no {name}")
-    return EventMatch(
-        kind.name,
-        codes=fields.value("codes", ()),
-        classes=fields.value("classes", ()),
-        fatal=fields.value("fatal"),
-        patterns=fields.value("patterns", ()),
-    )
-
-
-def _build_step(fields: Fields, _path: str, _report: Report) -> Optional[Step]:
-    return Step(fields.value("do"), fields.value("after", 0.0)) if "do" in fields.found else None
-
-
 CLEAR = Record(
     (
         Setting("above", Limit(), "The alert ends above this.", example="8"),
@@ -134,27 +86,6 @@ CLEAR = Record(
         Setting("for", Duration(), "And has been so for this long.", default=DEFAULT_CLEAR_FOR_S, example="60s"),
     ),
     _clear_fields,
-)
-
-EVENT = Record(
-    (
-        Setting("kind", EventKindName(), "What happened.", example="xid", required=True),
-        Setting("codes", ListOf(Count(1, 99_999), least=1), "Xid or SXid numbers; left out: all.", example="[79]"),
-        Setting("classes", ListOf(Choice(CLASSES), least=1), "Classes of the Xid table; left out: all."),
-        Setting("fatal", Flag(), "Only fatal (true) or only other ones (false); left out: both."),
-        Setting(
-            "patterns", ListOf(NAME, least=1), "Names of this site's patterns; left out: all.", example="[loader-stall]"
-        ),
-    ),
-    _build_event,
-)
-
-STEP = Record(
-    (
-        Setting("do", ListOf(Choice(ACTIONS, LATER_ACTIONS), least=1), "What is done.", None, "[stop]", required=True),
-        Setting("after", Duration(), "So long after the previous step ended, if it still holds.", default=0.0),
-    ),
-    _build_step,
 )
 
 
@@ -171,7 +102,8 @@ def _build_rule(fields: Fields, path: str, report: Report) -> Optional[Rule]:
         rule = _event_rule(fields, path, report)
     else:
         report.error(fields.place, path, "needs 'metric' or 'event'")
-    _check_ladder(fields, path, report)
+    if metric_rule != event_rule:
+        check_ladder(fields, path, report, _metric_of(fields))
     if rule is None or name is None or severity is None or len(report.problems) > before:
         return None
     return rule
@@ -191,13 +123,16 @@ def _metric_rule(fields: Fields, path: str, report: Report) -> Optional[Rule]:
     for name in fields.given("quiet_for"):
         report.error(fields.place_of(name), join(path, name), "is for rules about an event; use clear: {..., for: ...}")
     metric = _metric_of(fields)
-    threshold = _threshold(fields, path, report, metric)
-    clear = _clear(fields, path, report, metric, threshold)
+    change = bool(fields.given("change_over"))
+    threshold = _threshold(fields, path, report, metric, change)
+    clear = _clear(fields, path, report, metric, threshold, change)
+    only = selector(fields, path, report, metric, None)
     if threshold is None or clear is None or metric is None:
         return None
     _check_unless(fields, path, report, metric)
+    _check_change(fields, path, report, metric)
     for_s = fields.value("for", 0.0)
-    if for_s == 0 and _destructive(fields):
+    if for_s == 0 and DESTRUCTIVE & set(acting(fields)):
         text = f"stops on a single reading of {metric.name}; a 'for: 5s' would wait for a second opinion"
         report.warn(fields.place, path, text)
     return Rule(
@@ -206,6 +141,9 @@ def _metric_rule(fields: Fields, path: str, report: Report) -> Optional[Rule]:
         for_s=for_s,
         clear=clear,
         unless_supported=fields.value("unless_supported"),
+        change_over_s=fields.value("change_over"),
+        keep_s=fields.value("keep", Rule.keep_s),
+        only=only,
         **_base(fields),
     )
 
@@ -213,15 +151,29 @@ def _metric_rule(fields: Fields, path: str, report: Report) -> Optional[Rule]:
 def _check_unless(fields: Fields, path: str, report: Report, metric: Metric) -> None:
     name = fields.value("unless_supported")
     if name is not None and metric.scope != "gpu":
-        text = f"is for rules about a GPU; {metric.name} is about {_SCOPES[metric.scope]}"
+        text = f"is for rules about a GPU; {metric.name} is about {scope_words(metric.scope)}"
         report.error(fields.place_of("unless_supported"), join(path, "unless_supported"), text)
     elif name is not None and name == metric.name:
         text = "is the rule's own metric, so the rule could never apply"
         report.error(fields.place_of("unless_supported"), join(path, "unless_supported"), text)
 
 
+def _check_change(fields: Fields, path: str, report: Report, metric: Metric) -> None:
+    """A change needs two readings, and one more so that none of them has to be on time."""
+    over_s = fields.value("change_over")
+    if over_s is not None and over_s < 3 * metric.every_s:
+        every, least = duration_text(metric.every_s), duration_text(3 * metric.every_s)
+        text = f"is too short: {metric.name} is read every {every}, so {least} or more"
+        report.error(fields.place_of("change_over"), join(path, "change_over"), text)
+
+
 def _clear(
-    fields: Fields, path: str, report: Report, metric: Optional[Metric], threshold: Optional[Threshold]
+    fields: Fields,
+    path: str,
+    report: Report,
+    metric: Optional[Metric],
+    threshold: Optional[Threshold],
+    change: bool,
 ) -> Optional[Clear]:
     """The clear condition; without one: the other side of the same limit, for a minute."""
     if not fields.given("clear"):
@@ -232,7 +184,7 @@ def _clear(
         return None
     inner: Fields = fields.value("clear")
     here = join(path, "clear")
-    back = _threshold(inner, here, report, metric)
+    back = _threshold(inner, here, report, metric, change)
     if back is None or threshold is None or metric is None:
         return None
     problem = _hysteresis(metric, threshold, back)
@@ -263,42 +215,13 @@ def _hysteresis(metric: Metric, threshold: Threshold, back: Threshold) -> str:
 
 def _event_rule(fields: Fields, path: str, report: Report) -> Optional[Rule]:
     for name in fields.given(*_ONLY_METRIC):
-        report.error(fields.place_of(name), join(path, name), "is for rules about a metric; an event just happens")
+        text = _ELSEWHERE.get(name, "is for rules about a metric; an event just happens")
+        report.error(fields.place_of(name), join(path, name), text)
     event = fields.value("event")
     if event is None:
         return None
-    return Rule(event=event, quiet_for_s=fields.value("quiet_for", Rule.quiet_for_s), **_base(fields))
-
-
-def _destructive(fields: Fields) -> bool:
-    return any(DESTRUCTIVE & set(step.do) for step in fields.value("ladder", ()))
-
-
-def _check_ladder(fields: Fields, path: str, report: Report) -> None:
-    """A step that stops something needs a cause that nobody can forge (S10), a GPU to find its victim by, and
-    people who are told."""
-    place: Place = fields.place_of("ladder")
-    here = join(path, "ladder")
-    metric = METRICS.get(fields.value("metric", ""))
-    event = fields.value("event")
-    forgeable = event is not None and is_user_kind(event.kind)
-    if not _destructive(fields):
-        if forgeable and fields.value("ladder"):
-            report.warn(place, here, f"is never climbed: anybody can write a line that makes a {event.kind}")
-        return
-    if forgeable:
-        report.error(place, here, f"can't stop anything: anybody can write a line that makes a {event.kind}")
-        return
-    if metric is not None and metric.scope != "gpu":
-        about = _SCOPES[metric.scope]
-        text = f"can't stop anything: {metric.name} is about {about}, and what to stop is found by its GPU"
-        report.error(place, here, text)
-    if event is not None and not EVENT_KINDS[event.kind].of_gpu:
-        report.error(
-            place, here, f"can't stop anything: {event.kind} names no GPU, and what to stop is found by its GPU"
-        )
-    if fields.value("severity") == "info":
-        report.error(place, here, "stops something, and nobody is told at severity info; use warning or critical")
+    only = selector(fields, path, report, None, event)
+    return Rule(event=event, quiet_for_s=fields.value("quiet_for", Rule.quiet_for_s), only=only, **_base(fields))
 
 
 RULES = NamedList(
@@ -310,14 +233,29 @@ RULES = NamedList(
         Setting("above", Limit(), "Fires above this, in the metric's unit.", example="95"),
         Setting("below", Limit(), "Fires below this, in the metric's unit.", example="3"),
         Setting("for", Duration(), "Only when it was so for this long without a break.", default=0.0, example="30s"),
+        Setting(
+            "change_over",
+            Duration(3, LONGEST_CHANGE_S),
+            "Judge by how much the value grew (above) or fell (below a negative limit) within this time, not by the"
+            " value.",
+            example="10m",
+        ),
         Setting("clear", CLEAR, "When it is over. Left out: back on the other side of the limit for 60s."),
+        Setting(
+            "keep",
+            Duration(),
+            "What was done stays in force, and the alert open, for so long after it is over.",
+            default=Rule.keep_s,
+            example="5m",
+        ),
+        Setting("only", ONLY, "Which GPUs, units, file systems or sensors it is about. Left out: all."),
         Setting(
             "unless_supported",
             MetricName("gpu"),
             "Not for cards that report this metric.",
             example="gpu.shutdown_margin",
         ),
-        Setting("event", OneOrRecord(EventKindName(), "kind", EVENT), "What happened. A rule has this or metric."),
+        Setting("event", EVENT, "What happened. A rule has this or metric."),
         Setting(
             "quiet_for",
             Quiet(low_s=1),
@@ -331,7 +269,7 @@ RULES = NamedList(
             example="warning",
             required=True,
         ),
-        Setting("ladder", ListOf(STEP, least=0, most=5), "What is done, step by step, while the condition lasts."),
+        Setting("ladder", ListOf(STEP, most=MOST_STEPS), "What is done, step by step, while the condition lasts."),
     ),
     build=_build_rule,
     absent={"action": "is written as ladder: [{do: [stop]}]", "do": "is written as ladder: [{do: [stop]}]"},

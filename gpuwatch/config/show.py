@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from typing import Any
 
+from gpuwatch.config.amounts import Percent, Size
+from gpuwatch.config.classes import Until
 from gpuwatch.config.kinds import duration_text
 from gpuwatch.config.limits import limit_shown
 from gpuwatch.config.load import Loaded
 from gpuwatch.model.metric import METRICS
-from gpuwatch.model.rule import EventMatch, Rule, Threshold
-from gpuwatch.model.settings import Channel, Settings, SitePattern, Workload
+from gpuwatch.model.rule import EventMatch, Rule, Selector, Step, Threshold
+from gpuwatch.model.settings import Channel, Settings, SitePattern, Workload, XidClass
 
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*|[0-9]+(?:ms|[smhd]|[KMGT]iB)")
 _WORDS_OF_YAML = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
@@ -35,8 +38,14 @@ def as_data(settings: Settings) -> Data:
             "within": duration_text(settings.budget.within_s),
             "heat_per_gpu": settings.budget.heat_per_gpu,
         },
+        "throttle": {
+            "gpus": list(settings.throttle.gpus),
+            "step": _percent(settings.throttle.step),
+            "lowest": _percent(settings.throttle.lowest),
+        },
+        "grace": {"start": duration_text(settings.grace.start_s), "boot": duration_text(settings.grace.boot_s)},
         "patterns": [_pattern(one) for one in settings.patterns],
-        "xid_classes": [{"xid": one.xid, "class": one.klass, "reason": one.reason} for one in settings.xid_classes],
+        "xid_classes": [_xid_class(one) for one in settings.xid_classes],
         "evidence": {"keep": {"count": settings.evidence_count}},
         "alerts": {"channels": [_channel(one) for one in settings.channels]},
         "rules": [_rule(one) for one in settings.rules],
@@ -56,6 +65,19 @@ def _workload(workload: Workload) -> Data:
         data["allow"] = list(workload.allow)
     if workload.stop.grace_s is not None:
         data["stop"] = {"grace": duration_text(workload.stop.grace_s)}
+    if workload.gpu_memory_limit is not None:
+        data["gpu_memory_limit"] = Size(0, 0).show(workload.gpu_memory_limit)
+    return data
+
+
+def _percent(ratio: float) -> str:
+    return Percent(0, 100).show(ratio)
+
+
+def _xid_class(change: XidClass) -> Data:
+    data: Data = {"xid": change.xid, "class": change.klass, "reason": change.reason}
+    if change.until_utc_s is not None:
+        data["until"] = Until().show(change.until_utc_s)
     return data
 
 
@@ -90,17 +112,32 @@ def _rule(rule: Rule) -> Data:
     if rule.metric is not None and rule.threshold is not None:
         data.update(metric=rule.metric, **_threshold(rule.metric, rule.threshold))
         data["for"] = duration_text(rule.for_s)
+        if rule.change_over_s is not None:
+            data["change_over"] = duration_text(rule.change_over_s)
         if rule.clear is not None:
             data["clear"] = {**_threshold(rule.metric, rule.clear.threshold), "for": duration_text(rule.clear.for_s)}
         if rule.unless_supported is not None:
             data["unless_supported"] = rule.unless_supported
+        if rule.keep_s:
+            data["keep"] = duration_text(rule.keep_s)
     if rule.event is not None:
         data["event"] = _event(rule.event)
         data["quiet_for"] = "reboot" if rule.quiet_for_s is None else duration_text(rule.quiet_for_s)
+    if not rule.only.everything:
+        data["only"] = _selector(rule.only)
     data["severity"] = rule.severity.value
     if rule.ladder:
-        data["ladder"] = [{"do": list(step.do), "after": duration_text(step.after_s)} for step in rule.ladder]
+        data["ladder"] = [_step(step) for step in rule.ladder]
     return data
+
+
+def _selector(only: Selector) -> Data:
+    return {each.name: list(getattr(only, each.name)) for each in fields(only) if getattr(only, each.name)}
+
+
+def _step(step: Step) -> Data:
+    data: Data = {"do": list(step.do), "after": duration_text(step.after_s)}
+    return {**data, "worse": True} if step.worse else data
 
 
 def _threshold(metric: str, threshold: Threshold) -> Data:
@@ -120,6 +157,10 @@ def _event(event: EventMatch) -> Data:
         data["fatal"] = event.fatal
     if event.patterns:
         data["patterns"] = list(event.patterns)
+    if event.count > 1:
+        data.update(count=event.count, within=duration_text(event.within_s))
+    if event.different:
+        data["different"] = event.different
     return data
 
 

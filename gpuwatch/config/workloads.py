@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Optional
 
+from gpuwatch.config.amounts import Size
 from gpuwatch.config.kinds import NAME, Choice, Count, Duration, Flag, Found, ListOf, ScalarKind, Schema
+from gpuwatch.config.ladder import LATER_ACTIONS
 from gpuwatch.config.report import Report, quoted
-from gpuwatch.config.rules import LATER_ACTIONS
 from gpuwatch.config.table import Fields, Named, NamedList, Record, Setting, later
 from gpuwatch.model.rule import ACTIONS
 from gpuwatch.model.settings import Mode, StopSettings, Workload
@@ -124,6 +125,7 @@ STOP = Record(
 )
 
 
+_GIB = 1024**3
 SHOWN_ONLY = "this version shows these containers and whose GPUs they use, and can't stop them: only units are acted on"
 
 
@@ -146,6 +148,7 @@ def _build_workload(fields: Fields, path: str, report: Report) -> Optional[Workl
         mode=Mode(mode) if mode else None,
         allow=allow,
         stop=fields.value("stop", StopSettings()),
+        gpu_memory_limit=fields.value("gpu_memory_limit"),
     )
 
 
@@ -175,14 +178,19 @@ WORKLOADS = NamedList(
             example="[stop]",
         ),
         Setting("stop", STOP, "How it is stopped."),
+        Setting(
+            "gpu_memory_limit",
+            Size(_GIB // 64, 4096 * _GIB),
+            "What it may use on any one GPU; rules about workload.gpu_memory_ratio judge it. Left out: no limit.",
+            example="60GiB",
+        ),
     ),
     build=_build_workload,
     conditions=({"anyOf": [{"required": ["units"]}, {"required": ["containers"]}]},),
     absent={
-        "gpu_memory_limit": later("no rule watches memory against a limit of the workload"),
         "resume": later("what was stopped stays as systemd leaves it, and people start it again"),
         "logs": later("bundles hold no logs of applications"),
-        "throttle": later("the only action on a workload is stop"),
+        "throttle": "is written once for the host, throttle: {step: 15%, lowest: 40%}, and a rule's ladder says when",
     },
 )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from gpuwatch import __version__
+from gpuwatch.actions.changes import PowerLimit, UnitHold
 from gpuwatch.actions.executor import Executor
 from gpuwatch.alerts.channels.options import channel_types
 from gpuwatch.alerts.courier import SenderCourier
@@ -42,6 +43,7 @@ from gpuwatch.system.command import run as run_command
 from gpuwatch.system.containers import SOCKETS, DockerApi
 from gpuwatch.system.control_socket import ControlServer
 from gpuwatch.system.files import RealFiles
+from gpuwatch.system.holds import HoldFiles
 from gpuwatch.system.host import RealHost
 from gpuwatch.system.host_facts import read_host_facts
 from gpuwatch.system.journal_client import JournalClient
@@ -158,6 +160,10 @@ def assemble(world: World, options: Options, settings: Settings, period_s: float
         bundles.has,
         bundles.new_id,
         own_units=world.own_units,
+        changes={
+            "throttle": PowerLimit(world.gpus),
+            "hold": UnitHold(world.clock, HoldFiles(os.path.join(options.run_dir, "hold"))),
+        },
     )
     desk = Desk(world.courier, zone, _read_key, world.simulated)
     journal = world.open_journal(str(stored.state.get("cursor", "")))

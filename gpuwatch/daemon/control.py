@@ -7,15 +7,18 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Callable, Optional
 
+from gpuwatch.daemon.orders import ARGUMENTS, who
+
 WAIT_S = 4.5  # a snapshot is usually durable within half a second
 
 
 class Request:
     """Something for the cycle to do, answered through `finish`."""
 
-    def __init__(self, what: str, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, what: str, arguments: Mapping[str, Any], by: str = "root") -> None:
         self.what = what
         self.arguments = arguments
+        self.by = by  # who asks
         self._done = threading.Event()
         self._answer: Mapping[str, Any] = {}
 
@@ -30,7 +33,7 @@ class Request:
 
 
 # Verbs that change something, with the arguments that they take: for root alone.
-WRITING = {"snapshot": ("reason",), "release": ("for_s",), "resume": (), "gpu": ("what", "uuid")}
+WRITING = {"snapshot": ("reason",), "gpu": ("what", "uuid"), "order": ARGUMENTS}
 MOST_TEXT = 200
 
 
@@ -52,7 +55,9 @@ class Control:
             return {"error": f"only root may do that ({verb})"}
         given = {name: request[name] for name in WRITING[verb] if isinstance(request.get(name), (str, int, float))}
         waiting = Request(
-            verb, {name: each[:MOST_TEXT] if isinstance(each, str) else each for name, each in given.items()}
+            verb,
+            {name: each[:MOST_TEXT] if isinstance(each, str) else each for name, each in given.items()},
+            who(uid, request.get("sudo")),
         )
         self.requests.append(waiting)
         self._wake()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Callable, Optional
+from typing import Any, Callable, Optional
 
 from gpuwatch.actions.executor import Executor
 from gpuwatch.alerts.desk import Desk
@@ -21,6 +21,7 @@ from gpuwatch.catalog.user_patterns import compiled
 from gpuwatch.daemon.account import log_decisions, log_intents
 from gpuwatch.daemon.current import current_facts
 from gpuwatch.daemon.notes import Notes, identity_of, inventory_of, released_until
+from gpuwatch.daemon.orders import Obeyed, Standing, current, log_ended, obey, orders_of
 from gpuwatch.model.codec import decode, encode
 from gpuwatch.model.container import ContainerReport
 from gpuwatch.model.event import Event, Scalar
@@ -30,11 +31,13 @@ from gpuwatch.model.incident import Incident
 from gpuwatch.model.instant import Instant
 from gpuwatch.model.intent import Intent, IntentState
 from gpuwatch.model.notification import SpoolEntry
+from gpuwatch.model.orders import Orders
 from gpuwatch.model.reading import Reading, value
 from gpuwatch.model.reason import ATTRIBUTION_UNKNOWN, NOT_CONFIRMED
 from gpuwatch.model.settings import Settings
+from gpuwatch.policy.by_hand import ByHand, forget_gpu, with_by_hand
 from gpuwatch.policy.state import Inputs, Outcome, PolicyState
-from gpuwatch.policy.step import forget_gpu, step
+from gpuwatch.policy.step import step
 from gpuwatch.policy.victims import workload_of
 from gpuwatch.sources.clockwatch import ClockWatch
 from gpuwatch.sources.containers import ContainerSource
@@ -100,6 +103,7 @@ class Seen:
     fabric: Optional[FabricManager] = None
     policy: PolicyState = field(default_factory=PolicyState)
     intents: tuple[Intent, ...] = ()
+    orders: Orders = field(default_factory=Orders)
     committed: Committed = field(default_factory=lambda: Committed(durable=True))
     journal_read: Optional[Instant] = None
     journal_problem: str = ""
@@ -146,7 +150,7 @@ class Cycle:
         self.ring = Ring(settings.interval_s)
         self.events: list[Event] = []
         self.user_events: list[Event] = []
-        self._policy = _restore_policy(stored, ports.log)
+        self._policy = restore_policy(stored, ports.log)
         self._policy_document = stored.state.get("policy")
         self._incidents: dict[str, Incident] = dict(stored.incidents)
         self._stored_intents = {each.id: each.incident for each in stored.intents.values()}
@@ -158,6 +162,8 @@ class Cycle:
         self._failed_with: Optional[JournalBatch] = None  # the first batch of a cycle that failed
         self._resident = resident
         self._notes = Notes(stored.state)
+        self._orders = orders_of(stored.state, ports.clock.now())
+        self._by_hand: tuple[ByHand, ...] = ()  # since the last cycle
         self._clock_watch = ClockWatch(stored.state.get("clock"), resident)
         self._inventory = inventory_of(stored.state)
         if self._inventory:
@@ -169,7 +175,7 @@ class Cycle:
                 ports.gpus.release(left)
         self._spare_until = 0.0
         self._at_work: set[int] = set()  # pids of workloads on GPUs
-        ports.desk.restore(stored.spool)
+        ports.desk.restore(stored.spool, stored.state.get("muted"))
         self.seen = Seen(ports.clock.now(), GpuReport(DriverState.STARTING), policy=self._policy, intents=self._intents)
 
     # The cycle
@@ -182,17 +188,26 @@ class Cycle:
         done = False
         try:
             ports, now = self.ports, look.now
-            outcome = self._judge(look)
+            self._end_orders(now)
+            outcome = with_by_hand(self._judge(look), self._by_hand)
             planned = ports.executor.plan(outcome.wishes, self._intents, now)
             intents, effects = ports.executor.advance((*self._intents, *planned), outcome.wishes, self.settings, now)
             ports.desk.collect(now)
-            ports.desk.spool(outcome.transitions, intents, self.settings, now, self._facts_of(look.report))
+            ports.desk.spool(
+                outcome.transitions,
+                intents,
+                self.settings,
+                now,
+                self._facts_of(look.report),
+                outcome.state.incidents.values(),
+                self._orders,
+            )
             due = ports.desk.due(self.settings, now)
             committed = self._commit(outcome, intents, look.batches, now)
             done = committed.durable
             log_decisions(ports.log, outcome.decisions)
             log_intents(ports.log, self._intents, intents)
-            self._policy = outcome.state
+            self._policy, self._by_hand = outcome.state, ()
             kept = frozenset(incident.number for incident in outcome.state.incidents.values())
             self._intents = ports.executor.retained(intents, kept, now)
             self.seen = self._view(look, committed)
@@ -215,6 +230,7 @@ class Cycle:
         ports = self.ports
         report = ports.gpus.sample(self._processes_wanted(), ports.clock.monotonic() < self._spare_until, SAMPLE_S)
         self._take_inventory(report)
+        ports.executor.observe(report)
         now = ports.clock.now()
         attributions = self._gpu_source.observe(report, now)
         ports.containers.want(container_ids(attributions))
@@ -284,6 +300,26 @@ class Cycle:
         self._released = None
         self.ports.gpus.resume()
 
+    def order(self, arguments: Mapping[str, Any], by: str) -> Obeyed:
+        """What somebody wants done or left alone, in force from the next cycle on; see orders.obey."""
+        rules = tuple(rule.name for rule in self.settings.rules)
+        now = self.ports.clock.now()
+        obeyed = obey(arguments, by, Standing(now, self._orders, self._policy, self._intents, rules))
+        self._orders, self._policy = obeyed.orders, obeyed.policy
+        if obeyed.done is not None:
+            self._by_hand = (*self._by_hand, obeyed.done)
+        if obeyed.release_s is not None:
+            self.release(obeyed.release_s)
+        elif obeyed.resume and self._released is not None and self.seen.report.state is not DriverState.PAUSED:
+            self.resume()
+        return obeyed
+
+    def _end_orders(self, now: Instant) -> None:
+        """What has come to its end by itself."""
+        orders = current(self._orders, now, self._intents, self._policy)
+        log_ended(self.ports.log, self._orders, orders)
+        self._orders = orders
+
     def settle_inventory(self, what: str, uuid: str) -> str:
         """accept a GPU that is new, forget one that is gone; why not, "" when done."""
         if what == "accept":
@@ -345,6 +381,7 @@ class Cycle:
             stuck_pids=tuple(sorted({*report.stuck_pids, *(thread.pid for thread in look.host.stuck)})),
             period_s=self._period_s,
             host_name=self._host_name,
+            orders=self._orders,
         )
         return step(self._policy, inputs, self.settings)
 
@@ -371,6 +408,7 @@ class Cycle:
             {
                 "inventory": encode(self._inventory),
                 "released": encode(self._released),
+                "orders": None if self._orders == Orders() else encode(self._orders),
                 "clock": dict(self._clock_watch.state()),
             }
         )
@@ -429,6 +467,7 @@ class Cycle:
             fabric=look.fabric,
             policy=self._policy,
             intents=self._intents,
+            orders=self._orders,
             committed=committed,
             journal_read=self.seen.journal_read if problem else now,
             journal_problem=problem,
@@ -445,7 +484,7 @@ def encode_policy(state: PolicyState) -> object:
     return encode(replace(state, incidents={}))
 
 
-def _restore_policy(stored: Snapshot, log: Log) -> PolicyState:
+def restore_policy(stored: Snapshot, log: Log) -> PolicyState:
     """A document that can't be read costs the memory of alerts, never the start; incidents stay."""
     policy = PolicyState()
     if "policy" in stored.state:

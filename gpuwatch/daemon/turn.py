@@ -12,6 +12,7 @@ from typing import Any, Callable, Optional
 from gpuwatch.daemon.account import PROBLEM_ID
 from gpuwatch.daemon.control import Request
 from gpuwatch.daemon.cycle import Cycle, Seen
+from gpuwatch.daemon.orders import log_order
 from gpuwatch.daemon.scene import Scene
 from gpuwatch.daemon.view import Process, status_line, view
 from gpuwatch.evidence.manifest import list_bundles
@@ -20,7 +21,6 @@ from gpuwatch.model.instant import Instant
 from gpuwatch.model.settings import Settings
 from gpuwatch.system.protocols import Log, Task, Worker
 
-MOST_RELEASE_S = 7 * 86400.0
 COPY_CYCLES = 5
 HOUSEKEEPING_CYCLES = 300  # evidence is counted and pruned this often, and after each bundle
 ERROR, WARNING, NOTICE = 3, 4, 5
@@ -39,6 +39,7 @@ class Turn:
     run_dir: str
     reader_gid: int = -1  # who may read the copy of the view beside root
     requests: deque[Request] = field(default_factory=deque)
+    _obeyed: list[tuple[Request, Mapping[str, Any]]] = field(default_factory=list)  # answered once it is written down
     _snapshots: list[tuple[Request, str, Task[Instant]]] = field(default_factory=list)
     _counted: tuple[int, int] = (0, 0)
     _counting: Optional[Task[tuple[int, int]]] = None
@@ -53,6 +54,7 @@ class Turn:
         """See loop.Turn."""
         self._answer_requests()
         seen = self.cycle.run()
+        self._end_orders(seen)
         self._keep_house()
         self._look_after_place()
         self._leave_copy(seen)
@@ -92,22 +94,30 @@ class Turn:
             request = self.requests.popleft()
             if request.what == "snapshot":
                 self._begin_snapshot(request)
+            elif request.what == "order":
+                self._order(request)
             else:
-                request.finish(self._do(request))
+                request.finish(self._settle_gpu(request))
         self._end_snapshots()
 
-    def _do(self, request: Request) -> Mapping[str, Any]:
-        if request.what == "release":
-            seconds = request.arguments.get("for_s")
-            if not isinstance(seconds, (int, float)) or not 0 < seconds <= MOST_RELEASE_S:
-                return {"error": "for_s: expected seconds, at most 7 days"}
-            until = self.cycle.release(float(seconds))
-            self.log.write(NOTICE, f"GPUs released for {seconds:.0f} s, as asked; heat is not watched meanwhile")
-            return {"until_utc_s": until}
-        if request.what == "resume":
-            self.cycle.resume()
-            self.log.write(NOTICE, "GPUs are watched again, as asked")
-            return {"done": True}
+    def _order(self, request: Request) -> None:
+        """In force from the cycle that follows, and answered after it: what is promised is written down."""
+        obeyed = self.cycle.order(request.arguments, request.by)
+        log_order(self.log, obeyed)
+        if "error" in obeyed.answer:
+            request.finish(obeyed.answer)
+        else:
+            self._obeyed.append((request, obeyed.answer))
+
+    def _end_orders(self, seen: Seen) -> None:
+        obeyed, self._obeyed = self._obeyed, []
+        for request, answer in obeyed:
+            if not seen.committed.durable or seen.committed.degraded:
+                problem = f"in force, but not on disk: {seen.committed.problem}"
+                answer = {**answer, "warning": "; ".join(filter(None, (answer.get("warning"), problem)))}
+            request.finish(answer)
+
+    def _settle_gpu(self, request: Request) -> Mapping[str, Any]:
         what, uuid = str(request.arguments.get("what")), str(request.arguments.get("uuid"))
         problem = self.cycle.settle_inventory(what, uuid)
         if not problem:
@@ -170,7 +180,7 @@ class Turn:
     def _leave_copy(self, seen: Seen) -> None:
         """What `gpuwatch status` shows when the daemon is down: every few cycles, and at once when something
         happened. In /run: no disk is touched."""
-        news = (seen.policy.incidents.keys(), [each.state for each in seen.intents], seen.report.state)
+        news = (seen.orders, seen.policy.incidents.keys(), [each.state for each in seen.intents], seen.report.state)
         if news == self._copied_news and seen.cycles % COPY_CYCLES:
             return
         self._copied_news = news

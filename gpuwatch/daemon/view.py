@@ -5,6 +5,7 @@ The control socket serves it, /run keeps a copy for when the daemon is down, `gp
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -14,6 +15,8 @@ from gpuwatch.model.codec import encode
 from gpuwatch.model.container import workload_of as workload_of_container
 from gpuwatch.model.gpu import Attribution, DriverState, GpuSample, Owner
 from gpuwatch.model.incident import Incident, IncidentState
+from gpuwatch.model.intent import IntentState
+from gpuwatch.model.orders import Orders
 from gpuwatch.model.settings import Mode, Settings
 from gpuwatch.policy.state import STALE_S
 from gpuwatch.policy.victims import workload_of
@@ -58,6 +61,7 @@ def view(seen: Seen, settings: Settings, process: Process, bundles: int, bundle_
         "boot_id": seen.now.boot_id,
         "boottime_s": seen.now.boottime_s,
         "mode": host_mode(settings),
+        "orders": encode(seen.orders),
         "workloads": [workload.name for workload in settings.workloads],
         "language": settings.language,
         "interval_s": settings.interval_s,
@@ -76,9 +80,14 @@ def view(seen: Seen, settings: Settings, process: Process, bundles: int, bundle_
             {
                 "id": each.id,
                 "incident": each.incident,
+                "action": each.action,
                 "target": each.target,
+                "workload": each.workload,
+                "rule": each.rule,
+                "observe": each.observe,
                 "state": each.state.value,
                 "reason": each.reason,
+                "since_utc_s": (each.applied or each.created).utc_s,
             }
             for each in seen.intents
             if each.open
@@ -149,12 +158,22 @@ def status_line(seen: Seen, settings: Settings, simulated: bool) -> str:
     incidents = f"{len(open_ones)} incident{'' if len(open_ones) == 1 else 's'}"
     enforced = sum(settings.workload_mode(workload) is Mode.ENFORCE for workload in settings.workloads)
     mode = f"enforce: {enforced} workload{'' if enforced == 1 else 's'}" if enforced else "observe"
-    parts = [_driver_words(seen), incidents, mode]
+    parts = [*_order_words(seen.orders), _driver_words(seen), incidents, mode]
     if seen.committed.degraded or not seen.committed.durable:
         parts.append("state can't be written to disk")
     if seen.refused:
         parts.append("messages are refused")
     return ("SIMULATED: " if simulated else "") + ", ".join(parts)
+
+
+def _order_words(orders: Orders) -> list[str]:
+    """Who tied gpuwatch's hands, before anything else."""
+    parts = []
+    for words, order in (("DISARMED", orders.disarmed), ("MAINTENANCE", orders.maintenance)):
+        if order is not None:
+            until = "" if order.until is None else time.strftime(" until %m-%d %H:%M", time.localtime(order.until.utc_s))
+            parts.append(f"{words} by {order.by}{until}")
+    return parts
 
 
 def _driver_words(seen: Seen) -> str:
@@ -188,9 +207,9 @@ def _gpu(sample: GpuSample, seen: Seen, settings: Settings) -> dict[str, Any]:
         for incident in seen.policy.incidents.values()
         if incident.subject.id in (sample.uuid, sample.pci) and incident.state is IncidentState.OPEN
     ]
-    stopped = [
-        each.target for each in seen.intents if each.gpu == sample.uuid and each.incident in incidents and each.open
-    ]
+    mine = [each for each in seen.intents if each.gpu == sample.uuid and each.open and not each.observe]
+    stopped = [each.target for each in mine if each.action == "stop" and each.incident in incidents]
+    throttled = [each for each in mine if each.action == "throttle" and each.state is IntentState.APPLIED]
     age = None if seen.report.taken is None else seen.now.since(seen.report.taken)
     return {
         "index": sample.index,
@@ -215,6 +234,7 @@ def _gpu(sample: GpuSample, seen: Seen, settings: Settings) -> dict[str, Any]:
         "readings": {name: _reading(sample, name) for name in (*METRICS, *_others(sample))},
         "incidents": incidents,
         "stopping": stopped,
+        "throttled_w": throttled[-1].value if throttled else None,
         "processes": None if attribution is None else _owners(attribution, seen, settings),
         "processes_unknown": None if attribution is None else attribution.unknown,
     }
@@ -277,4 +297,5 @@ def _incident(incident: Incident) -> dict[str, Any]:
         "opened_utc_s": incident.opened.utc_s,
         "rules": [cause.rule for cause in incident.causes if cause.cleared is None],
         "bundle": incident.bundle,
+        "acknowledged": None if incident.acknowledged is None else encode(incident.acknowledged),
     }

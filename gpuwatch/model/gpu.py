@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Optional
 
+from gpuwatch.model.gpu_change import GpuChanged
 from gpuwatch.model.instant import Instant
 from gpuwatch.model.reading import Reading
 
@@ -115,7 +116,8 @@ class GpuReport:
     `capabilities`, by UUID and metric (and "processes", "mig"): "supported", "unsupported", or "failed" for
     what has never been read; found by asking, since this start of the child (N12). `new` are UUIDs that are
     not in the remembered set, `missing` those of the set that the driver does not list (N10). `resumes` is
-    when a driver that is PAUSED is probed next, or one that is RELEASED is spoken to again.
+    when a driver that is PAUSED is probed next, or one that is RELEASED is spoken to again. `changed` are the
+    answers to GpuDriver.change() that came since the last report, in whatever state the driver is now.
     """
 
     state: DriverState
@@ -132,6 +134,7 @@ class GpuReport:
     new: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     resumes: Optional[Instant] = None
+    changed: tuple[GpuChanged, ...] = ()
 
     def taken_of(self, sample: GpuSample, metric: str = "") -> Optional[Instant]:
         """When a reading of one of its samples was asked for; without `metric`, those of this second."""

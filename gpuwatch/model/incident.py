@@ -16,8 +16,17 @@ from gpuwatch.model.rule import Severity
 class Subject:
     """What a rule judged: kind "gpu" with a UUID (or a PCI address while the UUID is unknown), or "host"."""
 
-    kind: str  # gpu | host
-    id: str  # UUID, pci address, or "" for the host
+    kind: str  # gpu | host | filesystem | sensor | unit | workload
+    id: str  # UUID, pci address, name, or "" for the host
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a person said about an incident: seen and being worked on."""
+
+    at: Instant
+    by: str
+    comment: str = ""
 
 
 class IncidentState(str, Enum):
@@ -68,3 +77,5 @@ class Incident:
     bundle: str = ""  # id of the newest evidence bundle
     notified: tuple[str, ...] = ()  # transitions already told: firing, escalated, update, resolved
     told_actions: int = 0  # how many ended actions the updates have covered
+    acknowledged: Optional[Mark] = None
+    related: tuple[str, ...] = ()  # ids of incidents of the same job or host, not long before

@@ -22,6 +22,11 @@ class IntentState(str, Enum):
     FAILED = "failed"  # it did not work; reason says how
     UNKNOWN = "unknown"  # nobody can say (another boot, lost answer)
     WOULD_HAVE = "would_have"  # observe mode: everything but the last call
+    # What can be put back (throttle, hold): planned -> sent -> applied -> undoing -> undone
+    APPLIED = "applied"  # in force, and watched
+    UNDOING = "undoing"  # no longer wanted; being put back
+    UNDONE = "undone"  # as it was before
+    OVERTAKEN = "overtaken"  # somebody else has changed it since: theirs stays (S5)
 
 
 FINAL = frozenset(
@@ -32,6 +37,8 @@ FINAL = frozenset(
         IntentState.FAILED,
         IntentState.UNKNOWN,
         IntentState.WOULD_HAVE,
+        IntentState.UNDONE,
+        IntentState.OVERTAKEN,
     }
 )
 
@@ -44,8 +51,8 @@ class Intent:
     incident: int
     rule: str
     step: int
-    action: str  # stop
-    target: str  # unit name
+    action: str  # of model/rule.py's ACTIONS
+    target: str  # unit name; of a throttle the GPU's UUID; "" of a snapshot
     workload: str
     gpu: str  # UUID of the GPU it is for; "" for host rules
     state: IntentState
@@ -65,6 +72,12 @@ class Intent:
     heat: bool = False
     users: tuple[str, ...] = ()  # owners of the processes, for messages
     used_bytes: int = 0
+    level: int = 0  # how deep a throttle is wanted
+    before: Optional[float] = None  # the value before our first change; watts
+    value: Optional[float] = None  # what we set last; watts
+    earlier: Optional[float] = None  # what we set before `value`: until `value` is confirmed either may be in force
+    applied: Optional[Instant] = None
+    reapplied: int = 0  # how often it had reverted by itself
 
     @property
     def rung(self) -> tuple[int, str, int, str, str]:

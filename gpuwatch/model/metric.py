@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 
 @dataclass(frozen=True)
@@ -11,14 +12,18 @@ class Metric:
 
     name: str
     unit: str
-    scope: str  # gpu | host | filesystem | sensor | unit: what there is one of for each value
+    scope: str  # gpu | host | filesystem | sensor | unit | workload: what there is one of for each value
     low: float
     high: float
     text: str  # what it is, for the manual and for error messages
     every_s: float = 1.0  # how often it is read at most (GpuSample.slow); for a gap to count as one
+    derived: bool = False  # the daemon's own: worked out from other readings, or about itself; no device tells it
 
 
 _GIB = 1024.0**3
+NOT_GROWING_S = 86400.0  # of a forecast: what does not grow, or fills later than this
+
+_derived = partial(Metric, derived=True)
 
 METRICS = {
     metric.name: metric
@@ -36,6 +41,7 @@ METRICS = {
         Metric("gpu.memory_used_ratio", "ratio", "gpu", 0, 1, "used divided by total memory"),
         Metric("gpu.power", "W", "gpu", 0, 5000, "power draw of the board"),
         Metric("gpu.power_limit", "W", "gpu", 0, 5000, "power limit in force"),
+        Metric("gpu.power_limit_set", "W", "gpu", 0, 5000, "power limit that was asked for"),
         Metric("gpu.power_ratio", "ratio", "gpu", 0, 5, "power draw divided by the limit in force"),
         Metric("gpu.energy", "J", "gpu", 0, 1e15, "energy used since the driver was loaded"),
         Metric("gpu.idle", "0/1", "gpu", 0, 1, "clocks are low because nothing runs: no fault"),
@@ -52,6 +58,9 @@ METRICS = {
         Metric("gpu.video_clock", "MHz", "gpu", 0, 10000, "clock of the video engines"),
         Metric("gpu.pstate", "", "gpu", 0, 15, "performance state: 0 is the fastest, 8 and more are idle"),
         Metric("gpu.fan", "%", "gpu", 0, 200, "fan speed as intended by the card"),
+        _derived("gpu.memory_full_in", "s", "gpu", 0, NOT_GROWING_S, "time until its memory is full, at this rate"),
+        _derived("gpu.stalled", "s", "gpu", 0, 1e9, "how long it idles with a busy job's memory still held"),
+        _derived("gpu.fan_stopped", "0/1", "gpu", 0, 1, "its fan stands still at 70 C or more"),
         # Read once a minute
         Metric("gpu.slowdown_point", "C", "gpu", 50, 130, "temperature at which the card slows its clocks", 60),
         Metric("gpu.shutdown_point", "C", "gpu", 50, 150, "temperature at which the card cuts its power", 60),
@@ -61,7 +70,6 @@ METRICS = {
         Metric("gpu.max_sm_clock", "MHz", "gpu", 0, 10000, "highest clock of the multiprocessors", 60),
         Metric("gpu.max_memory_clock", "MHz", "gpu", 0, 20000, "highest clock of the memory", 60),
         Metric("gpu.max_video_clock", "MHz", "gpu", 0, 10000, "highest clock of the video engines", 60),
-        Metric("gpu.power_limit_set", "W", "gpu", 0, 5000, "power limit that was asked for", 60),
         Metric("gpu.power_limit_default", "W", "gpu", 0, 5000, "power limit after a start", 60),
         Metric("gpu.power_limit_min", "W", "gpu", 0, 5000, "lowest power limit that can be set", 60),
         Metric("gpu.power_limit_max", "W", "gpu", 0, 5000, "highest power limit that can be set", 60),
@@ -83,9 +91,12 @@ METRICS = {
         Metric("gpu.pcie_generation_max", "", "gpu", 1, 10, "PCIe generation that card and slot can do", 60),
         Metric("gpu.pcie_width", "lanes", "gpu", 1, 32, "PCIe lanes in use", 60),
         Metric("gpu.pcie_width_max", "lanes", "gpu", 1, 32, "PCIe lanes that card and slot can do", 60),
+        _derived("gpu.pcie_generations_missing", "", "gpu", 0, 9, "PCIe generations less than can be, under load", 60),
+        _derived("gpu.pcie_lanes_missing", "lanes", "gpu", 0, 31, "PCIe lanes less than can be, under load", 60),
         Metric("gpu.pcie_replays", "", "gpu", 0, 1e18, "PCIe packets sent again", 60),
         Metric("gpu.nvlinks_up", "", "gpu", 0, 64, "NVLinks that are up", 60),
         Metric("gpu.nvlinks_down", "", "gpu", 0, 64, "NVLinks that are down", 60),
+        _derived("gpu.nvlinks_missing", "", "gpu", 0, 64, "NVLinks down of the most that were ever up", 60),
         Metric("gpu.nvlink_replays", "", "gpu", 0, 1e18, "NVLink packets sent again", 60),
         Metric("gpu.nvlink_recoveries", "", "gpu", 0, 1e18, "NVLinks trained anew after an error", 60),
         Metric("gpu.nvlink_flit_errors", "", "gpu", 0, 1e18, "NVLink flow control packets with a wrong checksum", 60),
@@ -96,11 +107,18 @@ METRICS = {
         Metric("gpu.fabric_status", "", "gpu", 0, 9999, "result of joining the fabric: 0 is good", 60),
         Metric("gpu.fabric_degraded", "0/1", "gpu", 0, 1, "the fabric runs with less bandwidth", 60),
         Metric("gpu.mig_mode", "0/1", "gpu", 0, 1, "the card is divided into instances (MIG)", 60),
-        Metric("gpu.lost", "0/1", "gpu", 0, 1, "the driver can no longer reach the card"),
-        Metric("host.driver_silent", "s", "host", 0, 1e9, "how long the GPU driver has not answered"),
-        Metric("host.driver_mismatch", "0/1", "host", 0, 1, "driver library and kernel module differ in version"),
-        Metric("host.store_failing", "s", "host", 0, 1e9, "how long gpuwatch's own state could not be written to disk"),
-        Metric("host.acting_stopped", "0/1", "host", 0, 1, "an action is wanted and the budget of actions is spent"),
+        _derived("gpu.lost", "0/1", "gpu", 0, 1, "the driver can no longer reach the card"),
+        _derived("host.driver_silent", "s", "host", 0, 1e9, "how long the GPU driver has not answered"),
+        _derived("host.driver_mismatch", "0/1", "host", 0, 1, "driver library and kernel module differ in version"),
+        _derived(
+            "host.store_failing", "s", "host", 0, 1e9, "how long gpuwatch's own state could not be written to disk"
+        ),
+        _derived("host.acting_stopped", "0/1", "host", 0, 1, "an action is wanted and the budget of actions is spent"),
+        _derived("host.gpu_sample_age", "s", "host", 0, 1e9, "age of the newest readings of any GPU"),
+        _derived("host.gpus_hot", "", "host", 0, 1024, "GPUs within 5 C of slowdown, or at 85 C where unknown"),
+        _derived("host.journal_behind", "s", "host", 0, 1e9, "how long the journal could not be read"),
+        _derived("host.fabric_manager_down", "0/1", "host", 0, 1, "NVIDIA's fabric manager does not run", 60),
+        _derived("host.memory_full_in", "s", "host", 0, NOT_GROWING_S, "time until memory runs out, at this rate"),
         Metric("host.memory_total", "bytes", "host", 1, 65536 * _GIB, "memory of the host that the kernel manages"),
         Metric("host.memory_available", "bytes", "host", 0, 65536 * _GIB, "memory that can be had without swapping"),
         Metric("host.memory_available_ratio", "ratio", "host", 0, 1, "MemAvailable divided by MemTotal"),
@@ -140,6 +158,7 @@ METRICS = {
         Metric("unit.memory_used", "bytes", "unit", 0, 65536 * _GIB, "its memory without inactive file pages", 5),
         Metric("unit.memory_max", "bytes", "unit", 0, 65536 * _GIB, "the unit's own memory limit (MemoryMax=)", 5),
         Metric("unit.memory_used_ratio", "ratio", "unit", 0, 1.5, "used memory divided by the unit's own limit", 5),
+        _derived("unit.memory_full_in", "s", "unit", 0, NOT_GROWING_S, "time until its limit is met, at this rate", 5),
         Metric("unit.memory_peak", "bytes", "unit", 0, 65536 * _GIB, "the most memory the unit has had", 5),
         Metric("unit.swap", "bytes", "unit", 0, 65536 * _GIB, "swap space charged to the unit", 5),
         Metric("unit.oom_kills", "", "unit", 0, 1e12, "processes of the unit that the kernel killed for memory", 5),
@@ -152,5 +171,7 @@ METRICS = {
         Metric("unit.frozen", "0/1", "unit", 0, 1, "every process of the unit is frozen", 5),
         Metric("unit.tasks", "", "unit", 0, 1e9, "processes and threads of the unit", 5),
         Metric("unit.tasks_ratio", "ratio", "unit", 0, 1.5, "tasks divided by the unit's own limit (TasksMax=)", 5),
+        _derived("workload.gpu_memory", "bytes", "workload", 0, 4096 * _GIB, "the most it uses on any one GPU", 5),
+        _derived("workload.gpu_memory_ratio", "ratio", "workload", 0, 1e6, "that divided by its gpu_memory_limit", 5),
     )
 }

@@ -9,6 +9,7 @@ RULE_CHANGED = "rule_changed"  # the configuration no longer has this rule as it
 FORGOTTEN = "forgotten"  # somebody took the card out and said so
 HISTORY = "history"  # an event of an earlier boot: kept, not judged
 OLD_EVENT = "old_event"  # more than a minute old when read: told, never acted on (S9)
+CLOSED_BY_HAND = "closed_by_hand"
 NO_READING = "no_reading"  # missing, stale, failed or implausible: neither fires nor clears (S3)
 
 # Why no action is wanted now
@@ -22,6 +23,29 @@ SETTLING = "settling"  # the last action needs time to show (S4)
 BUDGET_SPENT = "budget_spent"  # too many destructive actions lately (S4)
 LADDER_ENDED = "ladder_ended"
 WAITING = "waiting"  # the next step's time has not come
+SUSPECT = "suspect"  # the reading contradicts itself and no second witness agrees (S3)
+COOLING = "cooling"  # it is hot, has no load any more, and gets cooler by itself
+GRACE = "grace"  # the daemon or the host has only just started
+DISARMED = "disarmed"  # somebody said `gpuwatch disarm`
+MAINTENANCE = "maintenance"  # somebody said `gpuwatch maintenance on`
+NOT_WORSE = "not_worse"  # the step is for a value that gets worse, and it does not
+SHARED = "shared"  # others work on the card too, so it is not throttled
+VETOED = "vetoed"  # a person forbade it
+INHIBITED = "inhibited"  # a graver trouble of the same card or host explains it
+RELEASED = "released"  # a person ended the hold
+
+# What became of a change that can be put back
+APPLIED = "applied"
+DEEPER = "deeper"
+LIGHTER = "lighter"
+REAPPLIED = "reapplied"  # it had reverted by itself
+UNDONE = "undone"
+OVERTAKEN = "overtaken"  # somebody else changed it: theirs stays
+UNSUPPORTED = "unsupported"
+NO_ROOM = "no_room"  # it is as low as it goes already
+NO_DROP_IN = "no_drop_in"  # the unit has no condition that a hold could work through
+NO_PERMISSION = "no_permission"
+CHANGE_FAILED = "change_failed"
 
 # What became of an intent
 PLANNED = "planned"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Optional
 
@@ -52,6 +52,26 @@ class EventMatch:
     classes: tuple[str, ...] = ()  # catalogue classes, e.g. host_restart
     fatal: Optional[bool] = None
     patterns: tuple[str, ...] = ()  # names of the site's patterns (kind log_match)
+    count: int = 1  # fires with so many of them on one subject within `within_s`
+    within_s: float = 0.0
+    different: str = ""  # "users": counts each owner of a process once; events without a known owner don't count
+
+
+@dataclass(frozen=True)
+class Selector:
+    """Which subjects a rule is about; an empty tuple leaves that side open. All are globs."""
+
+    gpus: tuple[str, ...] = ()  # UUIDs
+    models: tuple[str, ...] = ()  # names of cards, e.g. "*H100*"
+    workloads: tuple[str, ...] = ()  # names in the config; of a GPU: one of its processes belongs to it
+    units: tuple[str, ...] = ()  # of a GPU: one of its processes belongs to it
+    filesystems: tuple[str, ...] = ()  # mount points
+    sensors: tuple[str, ...] = ()  # keys of sensors
+
+    @property
+    def everything(self) -> bool:
+        """True when it selects nothing out."""
+        return self == Selector()
 
 
 @dataclass(frozen=True)
@@ -60,10 +80,12 @@ class Step:
 
     do: tuple[str, ...]  # of ACTIONS
     after_s: float = 0.0
+    worse: bool = False  # only while the value is no better than when the previous step ended
 
 
-ACTIONS = ("snapshot", "stop")  # what this version can do
+ACTIONS = ("snapshot", "throttle", "hold", "stop")  # what this version can do
 DESTRUCTIVE = frozenset({"stop"})
+REVERSIBLE = frozenset({"throttle", "hold"})  # in force while wanted, then put back (S5)
 
 
 @dataclass(frozen=True)
@@ -83,9 +105,12 @@ class Rule:
     unless_supported: Optional[str] = None  # applies only to cards that do not report this metric
     ladder: tuple[Step, ...] = ()
     enabled: bool = True
+    change_over_s: Optional[float] = None  # judge how much the value changed over so long, not the value itself
+    keep_s: float = 0.0  # goes on firing, and what it did stays in force, for so long after it has cleared
+    only: Selector = field(default_factory=Selector)
     origin: str = "default"
 
     @property
     def heat(self) -> bool:
         """Rules about heat have their own budget of stops (S4)."""
-        return self.metric is not None and ("temperature" in self.metric or "margin" in self.metric)
+        return self.metric is not None and any(word in self.metric for word in ("temperature", "margin", "thermal"))

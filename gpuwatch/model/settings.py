@@ -38,6 +38,30 @@ class Workload:
     allow: Optional[tuple[str, ...]] = None  # None: every action; () : none
     stop: StopSettings = field(default_factory=StopSettings)
     containers: tuple[str, ...] = ()
+    gpu_memory_limit: Optional[int] = None  # bytes on any one GPU
+
+
+@dataclass(frozen=True)
+class Throttle:
+    """How a GPU's power limit is lowered: by `step` of the limit it had, a level deeper while it still heats,
+    never below `lowest` of it (nor below what the card takes)."""
+
+    gpus: tuple[str, ...] = ()  # UUID globs that may be throttled although others work on them too
+    step: float = 0.15
+    lowest: float = 0.4
+
+    @property
+    def levels(self) -> int:
+        """The deepest level."""
+        return max(1, round((1 - self.lowest) / self.step))
+
+
+@dataclass(frozen=True)
+class Grace:
+    """Nothing destructive for so long after the daemon's start and after the host's."""
+
+    start_s: float = 30.0
+    boot_s: float = 120.0
 
 
 @dataclass(frozen=True)
@@ -88,6 +112,7 @@ class XidClass:
     xid: int
     klass: str  # of catalog.xid.CLASSES
     reason: str
+    until_utc_s: Optional[float] = None  # from then on the table counts again; None: no end
 
 
 @dataclass(frozen=True)
@@ -107,11 +132,17 @@ class Settings:
     host: str = ""  # how messages call this host; empty: the host name
     patterns: tuple[SitePattern, ...] = ()
     xid_classes: tuple[XidClass, ...] = ()
+    throttle: Throttle = field(default_factory=Throttle)
+    grace: Grace = field(default_factory=Grace)
 
     def workload_mode(self, workload: Workload) -> Mode:
         """The mode that holds for one workload: its own where it has one, else the host's (S6)."""
         return workload.mode or self.mode
 
-    def class_overrides(self) -> dict[int, str]:
-        """Class by Xid number, for catalog.judge.judge and catalog.xid.judge."""
-        return {each.xid: each.klass for each in self.xid_classes}
+    def class_overrides(self, utc_s: Optional[float] = None) -> dict[int, str]:
+        """Class by Xid number, for catalog.judge.judge and catalog.xid.judge, without those that ended by `utc_s`."""
+        return {
+            each.xid: each.klass
+            for each in self.xid_classes
+            if utc_s is None or each.until_utc_s is None or utc_s < each.until_utc_s
+        }

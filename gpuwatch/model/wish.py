@@ -23,7 +23,7 @@ class Wish:
     rule: str
     step: int
     action: str
-    target: str  # unit name; "" for a snapshot
+    target: str  # unit name; of a throttle the GPU's UUID; "" of a snapshot
     workload: str
     gpu: str
     sample: Instant
@@ -32,6 +32,7 @@ class Wish:
     grace_s: Optional[float] = None
     users: tuple[str, ...] = ()
     used_bytes: int = 0
+    level: int = 0  # of a throttle: 1 is the lightest
 
     @property
     def rung(self) -> tuple[int, str, int, str, str]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Optional
 
 from gpuwatch.model.event import Scalar
+from gpuwatch.model.gpu import Attribution
 from gpuwatch.model.incident import Cause, Incident, IncidentState, Subject, TimelineEntry
 from gpuwatch.model.instant import Instant
 from gpuwatch.model.intent import FINAL, Intent
 from gpuwatch.model.notification import Transition
 from gpuwatch.model.rule import Rule, Severity
-from gpuwatch.policy.state import CLOSE_AFTER_S
+from gpuwatch.policy.state import CAUSE_S, CLOSE_AFTER_S
 
+TOLD = ("throttle", "stop")  # actions whose outcome is worth a message; a hold is told along with another
 MOST_STORY = 200  # entries kept of an incident's story; the first and the newest matter
 
 
@@ -58,6 +60,29 @@ def join(
     return incident, "escalated" if graver else ""
 
 
+def relate(
+    incident: Incident, others: Iterable[Incident], attributions: Sequence[Attribution], now: Instant
+) -> Incident:
+    """The incident with the ids of those that an earlier one of the same job or host may have caused it."""
+    found = set(incident.related)
+    for other in others:
+        age = now.since(other.opened)
+        recent = other.number != incident.number and age is not None and age <= CAUSE_S and other.closed is None
+        if recent and _related(incident.subject, other.subject, attributions):
+            found.add(other.id)
+    return replace(incident, related=tuple(sorted(found))) if found != set(incident.related) else incident
+
+
+def _related(one: Subject, other: Subject, attributions: Sequence[Attribution]) -> bool:
+    """The host and whatever is on it; a unit and the cards that it uses."""
+    if "host" in (one.kind, other.kind):
+        return one.kind != other.kind
+    if {one.kind, other.kind} != {"unit", "gpu"}:
+        return False
+    unit, card = (one.id, other.id) if one.kind == "unit" else (other.id, one.id)
+    return any(owner.unit == unit for each in attributions if each.uuid == card for owner in each.owners)
+
+
 def leave(incident: Incident, rule: str, now: Instant, why: str) -> Incident:
     """The incident after one of its rules has cleared."""
     causes = tuple(replace(cause, cleared=now) if cause.rule == rule else cause for cause in incident.causes)
@@ -79,9 +104,9 @@ def settle(incident: Incident, now: Instant, boot_changed: bool) -> tuple[Incide
 
 
 def outcome_due(incident: Incident, intents: tuple[Intent, ...], wanted: frozenset[int]) -> int:
-    """How many ended actions people have not heard of; 0 while one is under way or still wanted."""
-    mine = [intent for intent in intents if intent.incident == incident.number and intent.action != "snapshot"]
-    ended = [intent for intent in mine if intent.state in FINAL]
+    """How many actions people have not heard of that have ended or are in force; 0 while one is under way or wanted."""
+    mine = [each for each in intents if each.incident == incident.number and each.action in TOLD]
+    ended = [intent for intent in mine if intent.state in FINAL or intent.applied is not None]
     if len(ended) < len(mine) or incident.number in wanted or not told(incident, "firing"):
         return 0
     return max(0, len(ended) - incident.told_actions)

@@ -1,22 +1,88 @@
-"""Whom an action may hit: configured units with a confirmed process on the GPU (S2, S11), within the budget (S4)."""
+"""Whom an action may hit: configured units that use what is short or hot, and why this one (S2, S11).
+
+One search for every resource: a GPU, its memory, the host's memory, one unit, a workload on the card where it is over
+its limit. Lowest priority first, the largest user of that resource next, then by name. Every configured unit that
+was looked at gets a verdict, so that people can be told why it was this one, or why it was nobody.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Optional
 
 from gpuwatch.model import reason, units
-from gpuwatch.model.gpu import Attribution
+from gpuwatch.model.event import Scalar
+from gpuwatch.model.gpu import Attribution, Owner
+from gpuwatch.model.host import UNIT, SubjectReadings
 from gpuwatch.model.instant import Instant
-from gpuwatch.model.intent import Intent, IntentState
-from gpuwatch.model.settings import Budget, Settings, Workload
-from gpuwatch.policy.state import ATTRIBUTION_S, SETTLE_S
+from gpuwatch.model.settings import Settings, Workload
+from gpuwatch.policy.conditions import usable
+from gpuwatch.policy.state import ATTRIBUTION_S
+
+UNIT_READINGS_S = 15.0  # units are read every 5 s; an older reading names nobody
+LOST_LIST_S = 60.0  # the last list of a lost GPU serves a hold for so long (S11)
+# Whoever may be stopped, together: below this share of the resource it would bring nothing to stop them all. What is
+# missing at this second is no measure: it changes with every allocation, and two units may make it up together.
+NEGLIGIBLE_TOGETHER = 0.05
+# Beside the largest that may be stopped: below this share of it, stopping this one brings nothing. A share of the
+# resource would spare each of twenty equal jobs that fill a host between them.
+NEGLIGIBLE_BESIDE = 0.1
+_MPS_SERVER = "nvidia-cuda-mps"  # comm of server and control daemon; clients keep their own names
+
+# Kinds of Resource
+GPU, GPU_MEMORY, HOST_MEMORY, OF_UNIT, OF_WORKLOAD = "gpu", "gpu_memory", "host_memory", "unit", "workload"
+_SHARED = frozenset({GPU_MEMORY, HOST_MEMORY, OF_WORKLOAD})  # where it counts how much a unit uses
+
+# Verdicts, beside reason.NOT_CONFIRMED, reason.NOT_ALLOWED and reason.NO_READING
+CHOSEN = "chosen"
+HIGHER_PRIORITY = "higher_priority"
+SMALLER = "smaller"
+LATER_NAME = "later_name"  # equal in all else
+PROTECTED = "protected"  # by the configuration, or a unit that is never touched
+NEGLIGIBLE = "negligible"
+MPS_SERVER = "mps_server"  # it serves everybody's processes
+RULED_OUT = "ruled_out"  # it was refused, or a person forbade it
+CAME_BACK = "came_back"  # it was stopped for this before: the last choice
+VERDICTS = (
+    *(CHOSEN, HIGHER_PRIORITY, SMALLER, LATER_NAME, PROTECTED, NEGLIGIBLE, MPS_SERVER, RULED_OUT, CAME_BACK),
+    *(reason.NOT_CONFIRMED, reason.NOT_ALLOWED, reason.NO_READING),
+)
+LOST_LIST = "lost_list"  # the card is lost: its last list of processes serves a hold, not a stop
+NOT_UNITS = "not_units"  # what is over the limit runs in containers, which gpuwatch does not stop
+
+# Why nobody, the most telling verdict first
+_WHY_NONE = (
+    *(reason.NOT_CONFIRMED, reason.NO_READING, RULED_OUT, reason.NOT_ALLOWED),
+    *(NEGLIGIBLE, MPS_SERVER),
+)
+
+
+@dataclass(frozen=True)
+class Resource:
+    """What is hot or short. `id`: the GPU's UUID, the unit, the workload; "" of the host.
+
+    `total_bytes`: how much of it there is, or the limit that is exceeded; None where nobody says.
+    """
+
+    kind: str
+    id: str = ""
+    total_bytes: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is known of who uses what: attributions by UUID, readings of units (Subject kind "unit")."""
+
+    now: Instant
+    settings: Settings
+    attributions: Mapping[str, Attribution] = field(default_factory=dict)
+    subjects: Sequence[SubjectReadings] = ()
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A unit that may be acted on for one GPU."""
+    """A unit that may be acted on. `users` own its processes on the card; `used_bytes` of the resource."""
 
     unit: str
     workload: Workload
@@ -24,79 +90,228 @@ class Candidate:
     used_bytes: int
 
 
-def candidates(
-    attribution: Optional[Attribution], settings: Settings, now: Instant
-) -> tuple[tuple[Candidate, ...], str]:
-    """Candidates in the order in which they are acted on, and the reason code when there are none.
+@dataclass(frozen=True)
+class Considered:
+    """A configured unit and its verdict. `used_bytes` None: it is not known."""
 
-    Lowest priority first, largest user of GPU memory next, then by name.
-    """
-    age = None if attribution is None else now.since(attribution.taken)
-    if attribution is None or attribution.unknown or age is None or age > ATTRIBUTION_S:
-        return (), reason.ATTRIBUTION_UNKNOWN
-    if not attribution.owners:
-        return (), reason.NOBODY_THERE
-    found: dict[str, Candidate] = {}
-    unconfirmed = False
-    for owner in attribution.owners:
-        workload = None if owner.kind != "unit" or owner.unit is None else workload_of(owner.unit, settings)
-        if workload is None or owner.unit is None:
-            continue
-        if owner.pid not in attribution.confirmed:
-            unconfirmed = True
-            continue
-        before = found.get(owner.unit, Candidate(owner.unit, workload, (), 0))
-        users = before.users if owner.user in before.users else (*before.users, owner.user)
-        found[owner.unit] = Candidate(owner.unit, workload, users, before.used_bytes + (owner.used_bytes or 0))
-    if not found:
-        return (), reason.NOT_CONFIRMED if unconfirmed else reason.NO_WORKLOAD
-    ordered = sorted(found.values(), key=lambda each: (each.workload.priority, -each.used_bytes, each.unit))
-    return tuple(ordered), ""
+    unit: str
+    workload: str
+    used_bytes: Optional[int]
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Candidates in the order in which they are acted on, and the reason code when there are none."""
+
+    candidates: tuple[Candidate, ...] = ()
+    why_none: str = ""
+    considered: tuple[Considered, ...] = ()
+
+    def without(self, ruled_out: Collection[str], last: Collection[str] = ()) -> Choice:
+        """Some can't be had; `last` were stopped for this before and have come back."""
+        if not self.candidates:
+            return self
+        out = {each.unit for each in self.candidates if each.unit in ruled_out}
+        left = sorted((each for each in self.candidates if each.unit not in out), key=lambda each: each.unit in last)
+        considered = [replace(each, verdict=RULED_OUT) if each.unit in out else each for each in self.considered]
+        return _ranked(tuple(left), considered, last)
+
+    def facts(self) -> dict[str, Scalar]:
+        """For messages: who, by what ("only", "lowest_priority", "largest", parted by blanks), and everybody that was
+        considered as "unit=verdict:bytes". No name of a unit holds a blank or "="."""
+        considered = " ".join(
+            f"{each.unit}={each.verdict}:{'' if each.used_bytes is None else each.used_bytes}"
+            for each in self.considered
+        )
+        if not self.candidates:
+            return {"considered": considered} if considered else {}
+        victim, others = self.candidates[0], self.candidates[1:]
+        because = [] if others else ["only"]
+        if any(each.workload.priority > victim.workload.priority for each in others):
+            because.append("lowest_priority")
+        equals = [each for each in others if each.workload.priority == victim.workload.priority]
+        if equals and all(each.used_bytes < victim.used_bytes for each in equals):
+            because.append("largest")
+        return {
+            "victim": victim.unit,
+            "victim_workload": victim.workload.name,
+            "victim_priority": victim.workload.priority,
+            "victim_bytes": victim.used_bytes,
+            "victim_because": " ".join(because),
+            "considered": considered,
+        }
+
+
+def choose(resource: Resource, seen: Seen, action: str = "stop", lost_stop: bool = False) -> Choice:
+    """Whom `action` may hit for the sake of a resource. `lost_stop`: the site wants a stop although the list of a
+    lost GPU is not of now."""
+    if resource.kind in (GPU, GPU_MEMORY):
+        attribution = seen.attributions.get(resource.id)
+        because = _unusable(attribution, seen.now, action, lost_stop)
+        if because or attribution is None:
+            return Choice((), because)
+        uses = _on_card(attribution, seen, None)
+        return _judged(uses, resource, action, "" if attribution.owners else reason.NOBODY_THERE)
+    if resource.kind == OF_WORKLOAD:
+        return _of_workload(resource, seen, action, lost_stop)
+    only = resource.id if resource.kind == OF_UNIT else None
+    return _judged(_by_readings(seen, only), resource, action, "")
 
 
 def workload_of(unit: str, settings: Settings) -> Optional[Workload]:
     """The first workload that names the unit, if the unit may be touched at all."""
     if units.refusal(unit) is not None or units.matches(unit, settings.protect):
         return None
+    return _named_by(unit, settings)
+
+
+# Who uses it
+
+
+@dataclass(frozen=True)
+class _Use:
+    """A configured unit that uses the resource; `out` is the verdict that rules it out, whatever the others do."""
+
+    unit: str
+    workload: Workload
+    used_bytes: Optional[int]
+    users: tuple[str, ...] = ()
+    out: str = ""
+
+
+def _unusable(attribution: Optional[Attribution], now: Instant, action: str, lost_stop: bool) -> str:
+    """Why the list of a card's processes names nobody (S11), or ""."""
+    age = None if attribution is None else now.since(attribution.taken)
+    if attribution is None or attribution.unknown or age is None:
+        return reason.ATTRIBUTION_UNKNOWN
+    if attribution.stale_s is None:
+        return reason.ATTRIBUTION_UNKNOWN if age > ATTRIBUTION_S else ""
+    if max(age, attribution.stale_s) > LOST_LIST_S:
+        return reason.ATTRIBUTION_UNKNOWN
+    return "" if action == "hold" or lost_stop else LOST_LIST
+
+
+def _on_card(attribution: Attribution, seen: Seen, workload_name: Optional[str]) -> list[_Use]:
+    """The configured units on a card (of one workload, if named), by their confirmed processes."""
+    servers = _mps_units(seen)
+    by_unit: dict[str, list[Owner]] = {}
+    for owner in attribution.owners:
+        if owner.kind == "unit" and owner.unit is not None:
+            by_unit.setdefault(owner.unit, []).append(owner)
+    uses = []
+    for unit, owners in by_unit.items():
+        workload = _named_by(unit, seen.settings)
+        if workload is None or workload_name not in (None, workload.name):
+            continue
+        confirmed = [owner for owner in owners if owner.pid in attribution.confirmed]
+        used = [owner.used_bytes for owner in confirmed if owner.used_bytes is not None]
+        out = _out(unit, seen.settings, servers) or ("" if confirmed else reason.NOT_CONFIRMED)
+        people = tuple(dict.fromkeys(owner.user for owner in confirmed))
+        uses.append(_Use(unit, workload, sum(used) if used else None, people, out))
+    return uses
+
+
+def _by_readings(seen: Seen, only: Optional[str]) -> list[_Use]:
+    """The configured units by their own memory; those that are not running have no readings."""
+    servers = _mps_units(seen)
+    uses = []
+    for each in seen.subjects:
+        unit = each.subject.id
+        workload = _named_by(unit, seen.settings) if each.subject.kind == UNIT else None
+        if workload is None or only not in (None, unit):
+            continue
+        age = seen.now.since(each.taken)
+        fresh = age is not None and age <= UNIT_READINGS_S
+        used = usable("unit.memory_used", each.readings.get("unit.memory_used")) if fresh else None
+        out = _out(unit, seen.settings, servers) or (reason.NO_READING if used is None else "")
+        uses.append(_Use(unit, workload, None if used is None else int(used), (), out))
+    return uses
+
+
+def _of_workload(resource: Resource, seen: Seen, action: str, lost_stop: bool) -> Choice:
+    """The units of one workload on the card where they use the most."""
+    because, cards = "", []
+    for attribution in seen.attributions.values():
+        unusable = _unusable(attribution, seen.now, action, lost_stop)
+        because = because or unusable
+        if not unusable:
+            uses = _on_card(attribution, seen, resource.id)
+            cards.append((sum(use.used_bytes or 0 for use in uses), attribution.uuid, uses))
+    if not any(uses for _, _, uses in cards):
+        return Choice((), because or (NOT_UNITS if cards else reason.ATTRIBUTION_UNKNOWN))
+    used, _, uses = max(cards, key=lambda card: (card[0], bool(card[2]), card[1]))
+    choice = _judged(uses, resource, action, "")
+    if choice.candidates and resource.total_bytes is not None and used <= resource.total_bytes:
+        return Choice((), because or NOT_UNITS)  # the excess is not theirs, or on a card that tells nothing
+    return choice
+
+
+def _named_by(unit: str, settings: Settings) -> Optional[Workload]:
     return next((each for each in settings.workloads if units.matches(unit, each.units)), None)
 
 
-def obstacle(
-    intents: Iterable[Intent], target: str, gpu: str, heat: bool, observe: bool, budget: Budget, now: Instant
-) -> str:
-    """The reason code for not acting on `target` now, or "" when nothing stands in the way.
-
-    S4: one action in flight a target and a GPU, time to settle, a budget of destructive ladders. What would have
-    been done counts in observe mode only: it leaves the budget of what is done in earnest alone.
-    """
-    spent: set[str] = set()
-    for intent in intents:
-        if intent.action != "stop":
-            continue
-        same_gpu = gpu != "" and intent.gpu == gpu
-        if intent.open and (intent.target == target or same_gpu):
-            return reason.IN_FLIGHT
-        age = now.since(intent.changed)
-        if (
-            same_gpu
-            and intent.state in (IntentState.VERIFIED, IntentState.FAILED)
-            and age is not None
-            and age < SETTLE_S
-        ):
-            return reason.SETTLING
-        if intent.state is IntentState.WOULD_HAVE and not observe:
-            continue
-        sent_age = _sent_age(intent, now)
-        if sent_age is not None and sent_age < budget.within_s and intent.heat == heat and (same_gpu or not heat):
-            spent.add(intent.target)
-    if target in spent and not heat:
-        return ""  # a ladder on a target counts once
-    limit = budget.heat_per_gpu if heat else budget.destructive
-    return reason.BUDGET_SPENT if len(spent) >= limit else ""
+def _out(unit: str, settings: Settings, servers: Collection[str]) -> str:
+    if workload_of(unit, settings) is None:
+        return PROTECTED
+    return MPS_SERVER if unit in servers else ""
 
 
-def _sent_age(intent: Intent, now: Instant) -> Optional[float]:
-    """Seconds since it was carried out, or would have been; None when it was not (or not in this boot)."""
-    if intent.state is IntentState.WOULD_HAVE:
-        return now.since(intent.changed)
-    return None if intent.sent is None else now.since(intent.sent)
+def _mps_units(seen: Seen) -> frozenset[str]:
+    """Units that hold an MPS server: with it, the programs of others would end too."""
+    return frozenset(
+        owner.unit
+        for attribution in seen.attributions.values()
+        for owner in attribution.owners
+        if owner.kind == "unit" and owner.unit is not None and owner.name.startswith(_MPS_SERVER)
+    )
+
+
+# Who of them
+
+
+def _judged(uses: Iterable[_Use], resource: Resource, action: str, because: str) -> Choice:
+    """Rule out, order, and say of everybody why. `because`: the reason if nobody is configured."""
+    known = [use if use.out else replace(use, out=_forbidden(use, resource, action)) for use in uses]
+    eligible = [use.used_bytes or 0 for use in known if not use.out]
+    if resource.kind in _SHARED and eligible:
+        nothing = resource.total_bytes is not None and sum(eligible) < NEGLIGIBLE_TOGETHER * resource.total_bytes
+        least = NEGLIGIBLE_BESIDE * max(eligible)
+        known = [
+            replace(use, out=NEGLIGIBLE) if not use.out and (nothing or (use.used_bytes or 0) < least) else use
+            for use in known
+        ]
+    ordered = sorted(known, key=lambda use: (use.workload.priority, -(use.used_bytes or 0), use.unit))
+    candidates = tuple(
+        Candidate(use.unit, use.workload, use.users, use.used_bytes or 0) for use in ordered if not use.out
+    )
+    considered = [Considered(use.unit, use.workload.name, use.used_bytes, use.out) for use in ordered]
+    found = _ranked(candidates, considered)
+    return found if known or not because else replace(found, why_none=because)
+
+
+def _forbidden(use: _Use, resource: Resource, action: str) -> str:
+    if use.workload.allow is not None and action not in use.workload.allow:
+        return reason.NOT_ALLOWED
+    # Whoever is on a hot card heats it, however much memory it has; of memory it must be known how much.
+    return reason.NO_READING if use.used_bytes is None and resource.kind in _SHARED else ""
+
+
+def _ranked(candidates: tuple[Candidate, ...], considered: Iterable[Considered], last: Collection[str] = ()) -> Choice:
+    """The verdicts of those that may be hit, seen from the first of them."""
+    verdicts = {each.unit: _beside(each, candidates[0], last) for each in candidates}
+    told = tuple(replace(each, verdict=verdicts.get(each.unit, each.verdict)) for each in considered)
+    if candidates:
+        return Choice(candidates, "", told)
+    found = {each.verdict for each in told}
+    return Choice((), next((code for code in _WHY_NONE if code in found), reason.NO_WORKLOAD), told)
+
+
+def _beside(candidate: Candidate, first: Candidate, last: Collection[str]) -> str:
+    if candidate is first:
+        return CHOSEN
+    if candidate.unit in last and first.unit not in last:
+        return CAME_BACK
+    if candidate.workload.priority > first.workload.priority:
+        return HIGHER_PRIORITY
+    return SMALLER if candidate.used_bytes < first.used_bytes else LATER_NAME

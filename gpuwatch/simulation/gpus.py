@@ -3,46 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Optional
 
 from gpuwatch.model.errors import SourceError
-from gpuwatch.model.gpu import (
-    DriverState,
-    GpuIdentity,
-    GpuProcess,
-    GpuReport,
-    GpuSample,
-    MigInstance,
-    ProcessList,
-)
+from gpuwatch.model.gpu import DriverState, GpuIdentity, GpuProcess, GpuReport, MigInstance, ProcessList
+from gpuwatch.model.gpu_change import GONE, GpuChange, GpuChanged
 from gpuwatch.model.instant import Instant
-from gpuwatch.model.reading import UNSUPPORTED, Reading, value
+from gpuwatch.model.reading import UNSUPPORTED, Reading
+from gpuwatch.simulation.gpu_card import SLOW, SLOWDOWN_C, Card, identity
 from gpuwatch.system.nvml.capabilities import Capabilities
 from gpuwatch.system.nvml.inventory import Inventory
 from gpuwatch.system.protocols import Clock, ProcessFacts
 
-GIB = 1024.0**3
-TOTAL_BYTES = 80 * GIB - 512 * 1024**2
-# An H100's own points in degrees Celsius: T.Limit counts to 87, slowdown is 2 beyond, shutdown 8.
-OPERATING_C, SLOWDOWN_C, SHUTDOWN_C = 87.0, 89.0, 95.0
 PROBE_S, MINUTE_S = 30.0, 60.0
 SILENT_S = 3.0
 TICKS_A_SECOND = 100
-
-
-@dataclass
-class _Card:
-    identity: GpuSample
-    celsius: float
-    busy: bool = False
-    thermal_slowdown: bool = False
-    lost: Optional[str] = None
-    listed: bool = True
-    joules: float = 1.2e8
-    instances: tuple[MigInstance, ...] = ()
-    processes: ProcessList = field(default_factory=ProcessList)
-    overrides: dict[str, Reading] = field(default_factory=dict)
 
 
 class SimulatedGpus:
@@ -50,7 +26,7 @@ class SimulatedGpus:
 
     def __init__(self, clock: Clock, count: int = 8) -> None:
         self._clock = clock
-        self._cards = [_Card(_identity(index), 56.0 + index % 4) for index in range(count)]
+        self._cards = [Card(identity(index), 56.0 + index % 4) for index in range(count)]
         self._state, self._reason = DriverState.OK, ""
         self._silent = False
         self._stuck_since: Optional[Instant] = None
@@ -60,13 +36,23 @@ class SimulatedGpus:
         self._paused = ""
         self._rest_until: Optional[Instant] = None
         self._released_until: Optional[Instant] = None
+        self._waiting: list[GpuChange] = []
+        self._answers: list[GpuChanged] = []
+        self.writes: list[GpuChange] = []  # that reached a card, refused ones too
         self.closed = False
 
     # protocols.GpuDriver
 
     def sample(self, with_processes: bool, spare_child: bool, wait_s: float) -> GpuReport:
         """See protocols.GpuDriver."""
-        now = self._clock.now()
+        answers, self._answers = tuple(self._answers), []
+        known, waiting, self._waiting = self._last.taken is not None, self._waiting, []
+        report = self._look(self._clock.now(), with_processes)
+        if known and report.state is DriverState.OK:
+            self._answers = [self._carry_out(change) for change in waiting]
+        return replace(report, changed=answers)
+
+    def _look(self, now: Instant, with_processes: bool) -> GpuReport:
         until, probing = self._rest(now)
         if until is not None:
             state = DriverState.PAUSED if self._paused else DriverState.RELEASED
@@ -89,6 +75,10 @@ class SimulatedGpus:
     def expect(self, gpus: Sequence[GpuIdentity]) -> None:
         """See protocols.GpuDriver."""
         self._inventory.expect(gpus)
+
+    def change(self, change: GpuChange) -> None:
+        """See protocols.GpuDriver. The answer comes with the sample after the next."""
+        self._waiting.append(change)
 
     def pause(self, why: str) -> None:
         """See protocols.GpuDriver."""
@@ -127,9 +117,29 @@ class SimulatedGpus:
         """Load: utilisation, power, clocks and memory follow it."""
         self._cards[index].busy = busy
 
+    def power_limit_w(self, index: int) -> float:
+        """The power limit that is set."""
+        return self._cards[index].limit_w
+
+    def locked_mhz(self, index: int) -> Optional[tuple[int, int]]:
+        """The range that the graphics clock is locked to."""
+        return self._cards[index].locked_mhz
+
+    def limit_by_hand(self, index: int, watts: float) -> None:
+        """Another tool sets its power limit."""
+        self._cards[index].limit_w = watts
+
+    def refuse_changes(self, index: int, problem: str, detail: str = "as told") -> None:
+        """What every change of it is answered with (GpuChanged.problem); "" ends that."""
+        self._cards[index].refuses = (problem, detail if problem else "")
+
+    def revert_changes(self, index: int) -> None:
+        """Let its power limit be back at the old value with the sample after a change (A15)."""
+        self._cards[index].reverts = True
+
     def set_reading(self, index: int, metric: str, reading: Optional[Reading]) -> None:
         """Any reading, whatever the rest says; None ends that. One that is read once a minute is read now."""
-        if metric in _SLOW:
+        if metric in SLOW:
             self._minute_taken = None
         if reading is None:
             self._cards[index].overrides.pop(metric, None)
@@ -180,6 +190,16 @@ class SimulatedGpus:
         """The driver as a whole is in some state; OK ends that."""
         self._state, self._reason = state, reason
 
+    def _carry_out(self, change: GpuChange) -> GpuChanged:
+        now = self._clock.now()
+        card = next((each for each in self._cards if each.identity.uuid == change.uuid and each.listed), None)
+        if card is None:
+            return GpuChanged(change.id, change.uuid, now, GONE, f"no GPU with the UUID {change.uuid} is listed")
+        answer = card.change(change, now)
+        if answer.problem != GONE and not change.is_question:
+            self.writes.append(change)
+        return answer
+
     def _rest(self, now: Instant) -> tuple[Optional[Instant], bool]:
         """Until when the driver is left alone; True when a probe is due."""
         for until in (self._released_until, self._rest_until if self._paused else None):
@@ -195,11 +215,11 @@ class SimulatedGpus:
         for card in self._cards:
             if not card.listed:
                 continue
-            sample = _sample(card, with_processes)
+            sample = card.sample(with_processes)
             answered.append(sample)
             self._capabilities.note(sample)
             if minute_due and sample.lost is None:
-                slow = _slow_readings(card)
+                slow = card.slow_readings()
                 self._inventory.note_slow(sample.uuid, now, slow)
                 self._capabilities.note_slow(sample.uuid, slow)
         self._minute_taken = now if minute_due else self._minute_taken
@@ -266,124 +286,5 @@ class SimulatedProcesses:
         self._hidden.add(pid)
 
 
-def _identity(index: int) -> GpuSample:
-    digits = f"{(index * 0x1F3D5B79 + 0x3D9A7C10) % 2**32:08x}"
-    bus = 0x18 + 0x10 * index
-    return GpuSample(
-        f"GPU-{digits}-5b1e-4c27-9d40-{index:012x}", index, "NVIDIA H100 80GB HBM3", f"0000:{bus:02x}:00.0"
-    )
-
-
 def _later(now: Instant, seconds: float) -> Instant:
     return Instant(now.boot_id, now.boottime_s + seconds, now.utc_s + seconds)
-
-
-def _sample(card: _Card, with_processes: bool) -> GpuSample:
-    if card.lost is not None:
-        return replace(card.identity, lost=card.lost)
-    card.joules += 612.0 if card.busy else 71.0
-    readings = {**_readings(card), **{name: each for name, each in card.overrides.items() if name not in _SLOW}}
-    margins = ("gpu.slowdown_margin", "gpu.shutdown_margin", "gpu.operating_margin")
-    return replace(
-        card.identity,
-        readings=readings,
-        processes=card.processes if with_processes else None,
-        sources={**dict.fromkeys(margins, "tlimit"), "gpu.memory_used": "v2"},
-        unified_memory=readings["gpu.memory_total"].unsupported,
-        instances=tuple(each if with_processes else replace(each, processes=None) for each in card.instances),
-    )
-
-
-def _readings(card: _Card) -> dict[str, Reading]:
-    used = sum(process.used_bytes or 0 for process in card.processes.processes) + 4 * 1024**2
-    power = 612.0 if card.busy else 71.0
-    if card.thermal_slowdown:
-        power = min(power, 350.0)
-    clock = 1215.0 if card.thermal_slowdown else 1980.0 if card.busy else 345.0
-    numbers = {
-        "gpu.temperature": card.celsius,
-        "gpu.memory_temperature": card.celsius + 9,
-        "gpu.slowdown_margin": SLOWDOWN_C - card.celsius,
-        "gpu.shutdown_margin": SHUTDOWN_C - card.celsius,
-        "gpu.operating_margin": OPERATING_C - card.celsius,
-        "gpu.utilisation": 98.0 if card.busy else 0.0,
-        "gpu.memory_utilisation": 41.0 if card.busy else 0.0,
-        "gpu.memory_total": TOTAL_BYTES,
-        "gpu.memory_reserved": 580 * 1024.0**2,
-        "gpu.memory_used": float(used),
-        "gpu.memory_used_ratio": used / TOTAL_BYTES,
-        "gpu.power": power,
-        "gpu.power_limit": 700.0,
-        "gpu.power_ratio": power / 700.0,
-        "gpu.energy": card.joules,
-        "gpu.idle": 0.0 if card.busy else 1.0,
-        "gpu.application_clocks": 0.0,
-        "gpu.sw_power_cap": 0.0,
-        "gpu.sync_boost": 0.0,
-        "gpu.hw_slowdown": 1.0 if card.thermal_slowdown else 0.0,
-        "gpu.sw_thermal_slowdown": 0.0,
-        "gpu.hw_thermal_slowdown": 1.0 if card.thermal_slowdown else 0.0,
-        "gpu.hw_power_brake": 0.0,
-        "gpu.graphics_clock": clock,
-        "gpu.sm_clock": clock,
-        "gpu.memory_clock": 2619.0,
-        "gpu.video_clock": 1545.0 if card.busy else 765.0,
-        "gpu.pstate": 0.0,
-    }
-    return {**{name: value(number) for name, number in numbers.items()}, "gpu.fan": UNSUPPORTED}
-
-
-def _slow_readings(card: _Card) -> dict[str, Reading]:
-    divided = {"gpu.mig_mode": value(1.0)} if card.instances else {}
-    return {**_SLOW, **divided, **{name: each for name, each in card.overrides.items() if name in _SLOW}}
-
-
-# What is read once a minute, of a healthy card. Older kinds of memory repair are unsupported.
-_SLOW: dict[str, Reading] = {
-    name: UNSUPPORTED if number is None else value(number)
-    for name, number in {
-        "gpu.slowdown_point": SLOWDOWN_C,
-        "gpu.shutdown_point": SHUTDOWN_C,
-        "gpu.operating_point": OPERATING_C,
-        "gpu.memory_operating_point": None,
-        "gpu.max_graphics_clock": 1980,
-        "gpu.max_sm_clock": 1980,
-        "gpu.max_memory_clock": 2619,
-        "gpu.max_video_clock": 1545,
-        "gpu.power_limit_set": 700,
-        "gpu.power_limit_default": 700,
-        "gpu.power_limit_min": 200,
-        "gpu.power_limit_max": 700,
-        "gpu.persistence_mode": 1,
-        "gpu.recovery_action": 0,
-        "gpu.ecc_enabled": 1,
-        "gpu.ecc_corrected": 0,
-        "gpu.ecc_uncorrected": 0,
-        "gpu.ecc_corrected_ever": 0,
-        "gpu.ecc_uncorrected_ever": 0,
-        "gpu.rows_remapped_correctable": 0,
-        "gpu.rows_remapped_uncorrectable": 0,
-        "gpu.row_remap_pending": 0,
-        "gpu.row_remap_failed": 0,
-        "gpu.pages_retired_correctable": None,
-        "gpu.pages_retired_uncorrectable": None,
-        "gpu.page_retirement_pending": None,
-        "gpu.pcie_generation": 5,
-        "gpu.pcie_generation_max": 5,
-        "gpu.pcie_width": 16,
-        "gpu.pcie_width_max": 16,
-        "gpu.pcie_replays": 0,
-        "gpu.nvlinks_up": 18,
-        "gpu.nvlinks_down": 0,
-        "gpu.nvlink_replays": 0,
-        "gpu.nvlink_recoveries": 0,
-        "gpu.nvlink_flit_errors": 0,
-        "gpu.nvlink_data_errors": 0,
-        "gpu.nvlink_effective_errors": None,
-        "gpu.nvlink_failed_recoveries": None,
-        "gpu.fabric_state": 3,
-        "gpu.fabric_status": 0,
-        "gpu.fabric_degraded": 0,
-        "gpu.mig_mode": 0,
-    }.items()
-}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from gpuwatch.model.gpu import GpuIdentity, GpuProcess, GpuReport
+from gpuwatch.model.gpu_change import GpuChange
 from gpuwatch.simulation.gpus import SimulatedGpus, SimulatedProcesses
 from gpuwatch.simulation.journal import JournalWorld, SimulatedDoorbell, SimulatedJournal
 from gpuwatch.simulation.systemd import SimulatedSystemd, SimulatedUnit
@@ -97,6 +98,10 @@ class _Living:
     def expect(self, gpus: Sequence[GpuIdentity]) -> None:
         """See protocols.GpuDriver."""
         self._host.cards.expect(gpus)
+
+    def change(self, change: GpuChange) -> None:
+        """See protocols.GpuDriver."""
+        self._host.cards.change(change)
 
     def pause(self, why: str) -> None:
         """See protocols.GpuDriver."""

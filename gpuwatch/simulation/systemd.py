@@ -11,11 +11,13 @@ from typing import Optional
 
 from gpuwatch.model import codec
 from gpuwatch.model.errors import ActionError, SourceError
-from gpuwatch.system.protocols import Clock, UnitFacts
-from gpuwatch.system.unit_facts import RUNNING, valid_name
+from gpuwatch.model.units import matches
+from gpuwatch.system.protocols import Clock, CpuLimit, ListedUnit, UnitFacts
+from gpuwatch.system.unit_facts import LISTED, RUNNING, senseless_limit, valid_name
 
 _SIGKILL = 9
 _STARTS_AGAIN_S = 0.1  # systemd's RestartSec=
+_NO_LIMIT = CpuLimit()
 
 
 @dataclass(frozen=True)
@@ -38,17 +40,22 @@ class SimulatedUnit:
     containers: tuple[str, ...] = ()
     inner_units: tuple[str, ...] = ()
     control_group: str = ""  # "": /system.slice/NAME
+    watchdog_s: Optional[float] = None
+    never_freezes: bool = False  # a process in state D: a freeze is under way until it is taken back
+    cpu_limit: CpuLimit = _NO_LIMIT  # of its unit file
+    no_cpu_limit: str = ""  # why its CPU limit must not be changed (unit_facts.why_no_cpu_limit)
 
 
 @dataclass(frozen=True)
 class Call:
-    """A request that was made: verb stop or kill."""
+    """A request that was made: verb stop, kill, freeze, thaw or limit."""
 
     at_s: float  # CLOCK_BOOTTIME
     verb: str
     unit: str
     invocation: str
     signal: int = 0
+    cpu_limit: Optional[CpuLimit] = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,9 @@ class _Life:
     ends_at: Optional[float] = None
     ends_as: str = "success"
     starts_at: Optional[float] = None
+    freezer: str = "running"
+    ends_in_s: Optional[float] = None  # while frozen: how long the end that was under way will still take
+    cpu_limit: Optional[CpuLimit] = None  # that was set; None: the unit file's
 
 
 @dataclass(frozen=True)
@@ -104,14 +114,16 @@ class SimulatedSystemd:
 
     def stop_unit(self, name: str) -> None:
         """See protocols.Systemd."""
-        life = self._asked(name, "stop", 0)
+        life = self._asked(name, "stop")
         unit = life.unit
         if unit.refuse_manual_stop:
             raise ActionError(f"systemd refused StopUnit of {name}: it may be requested by dependency only")
         if unit.refuses_stop:
             raise ActionError(f"systemd refused StopUnit of {name}: {unit.refuses_stop}")
         for other in (life, *(self._find(along) for along in unit.takes_along)):
-            if other is not None and other.state in RUNNING:
+            if other is not None and other.freezer == "frozen":
+                pass  # the job is taken and fails at once, as in systemd 257
+            elif other is not None and other.state in RUNNING:
                 self._put(self._stopping(other))
             elif other is not None:
                 self._put(replace(other, starts_at=None))  # a stop job also ends a restart that is waited for
@@ -121,14 +133,68 @@ class SimulatedSystemd:
 
     def kill_unit(self, name: str, signal: int) -> None:
         """See protocols.Systemd."""
-        life = self._asked(name, "kill", signal)
+        life = self._asked(name, "kill", signal=signal)
         if life.state not in RUNNING:
             raise ActionError(f"systemd refused KillUnit of {name}: no matching processes to kill")
         unit, now = life.unit, self._now()
         if signal == _SIGKILL and not unit.survives_sigkill:
             self._put(replace(life, ends_at=now, ends_as="signal"))
+        elif signal != _SIGKILL and not unit.ignores_sigterm and life.freezer == "frozen":
+            if life.ends_in_s is None:
+                self._put(replace(life, ends_in_s=unit.stops_in_s))  # it hears of it when it runs again
         elif signal != _SIGKILL and not unit.ignores_sigterm and life.ends_at is None:
             self._put(replace(life, ends_at=now + unit.stops_in_s, ends_as="success"))
+        self._save()
+
+    def units(self, globs: Sequence[str]) -> tuple[ListedUnit, ...]:
+        """See protocols.Systemd."""
+        self._load()
+        if self._world.silent and globs:
+            raise SourceError("systemd does not answer")
+        names = sorted(life.unit.name for life in self._world.lives if life.unit.name.endswith(LISTED))
+        found = [self.unit(name) for name in names if matches(name, tuple(globs))]
+        return tuple(ListedUnit(each.name, each.active_state, each.control_group) for each in found if each.running)
+
+    def cpu_limit(self, name: str) -> CpuLimit:
+        """See protocols.Systemd."""
+        if not name.endswith(LISTED):
+            raise SourceError(f"{name[:80]!r} is not the name of a service or scope")
+        self.unit(name)
+        life = self._find(name)
+        return CpuLimit() if life is None else life.cpu_limit or life.unit.cpu_limit
+
+    def set_cpu_limit(self, name: str, limit: CpuLimit) -> None:
+        """See protocols.Systemd."""
+        try:
+            problem = senseless_limit(limit)
+            if not problem and self.cpu_limit(name) == limit:
+                return
+            problem = problem or self._no_limit(self.unit(name))
+        except SourceError as error:
+            raise ActionError(f"the CPU limit of {name} was not changed: {error}") from error
+        if problem:
+            raise ActionError(f"the CPU limit of {name} was not changed: {problem}")
+        self._put(replace(self._asked(name, "limit", cpu_limit=limit), cpu_limit=limit))
+        self._save()
+
+    def freeze_unit(self, name: str) -> None:
+        """See protocols.Systemd."""
+        life = self._settled(name, "freeze")
+        if life.freezer == "frozen":
+            return
+        if life.unit.never_freezes:
+            self._put(replace(life, freezer="freezing"))
+            self._save()
+            raise ActionError(f"freeze of {name} was sent, but systemd has not answered", unknown=True)
+        left = None if life.ends_at is None else life.ends_at - self._now()
+        self._put(replace(life, freezer="frozen", ends_at=None, ends_in_s=left))
+        self._save()
+
+    def thaw_unit(self, name: str) -> None:
+        """See protocols.Systemd."""
+        life = self._settled(name, "thaw")
+        ends_at = life.ends_at if life.ends_in_s is None else self._now() + life.ends_in_s
+        self._put(replace(life, freezer="running", ends_at=ends_at, ends_in_s=None))
         self._save()
 
     def close(self) -> None:
@@ -138,7 +204,7 @@ class SimulatedSystemd:
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """Every stop and kill that was asked for, oldest first."""
+        """Every request that was made, oldest first."""
         self._load()
         return self._world.calls
 
@@ -182,7 +248,24 @@ class SimulatedSystemd:
     def _now(self) -> float:
         return self._clock.now().boottime_s
 
-    def _asked(self, name: str, verb: str, signal: int) -> _Life:
+    def _no_limit(self, facts: UnitFacts) -> str:
+        life = self._find(facts.name)
+        if life is None or not facts.running:
+            return f"{facts.name} does not run"
+        if facts.containers or facts.inner_units:
+            return f"{len(facts.containers + facts.inner_units)} containers or other units live in the cgroup"
+        return life.unit.no_cpu_limit
+
+    def _settled(self, name: str, verb: str) -> _Life:
+        """A unit that may be frozen or thawed."""
+        life = self._asked(name, verb)
+        if life.by_job:
+            raise ActionError(f"systemd refused {verb} of {name}: Unit has a pending job.")
+        if life.state != "active":
+            raise ActionError(f"systemd refused {verb} of {name}: Unit is inactive.")
+        return life
+
+    def _asked(self, name: str, verb: str, signal: int = 0, cpu_limit: Optional[CpuLimit] = None) -> _Life:
         """Note a request; the unit it is about."""
         if not valid_name(name):
             raise ActionError(f"{name[:80]!r} is not the name of a unit")
@@ -192,7 +275,7 @@ class SimulatedSystemd:
         life = self._find(name)
         if life is None or life.unit.load_state == "not-found":
             raise ActionError(f"systemd refused {verb} of {name}: Unit {name} not loaded.")
-        call = Call(self._now(), verb, name, self._invocation(life), signal)
+        call = Call(self._now(), verb, name, self._invocation(life), signal, cpu_limit)
         self._world = replace(self._world, calls=(*self._world.calls, call))
         self._save()
         return life
@@ -208,7 +291,15 @@ class SimulatedSystemd:
             ends_as = "timeout"
         if unit.survives_sigkill:
             ends_at = None
-        return replace(life, state="deactivating", by_job=True, ends_at=ends_at, ends_as=ends_as, starts_at=None)
+        return replace(
+            life,
+            state="deactivating",
+            by_job=True,
+            ends_at=ends_at,
+            ends_as=ends_as,
+            starts_at=None,
+            freezer="running",  # a freeze that is still under way is taken back
+        )
 
     def _find(self, name: str) -> Optional[_Life]:
         """The unit as it is now."""
@@ -244,6 +335,8 @@ class SimulatedSystemd:
             takes_along=company if runs else (),
             containers=unit.containers if runs else (),
             inner_units=unit.inner_units if runs else (),
+            freezer=life.freezer if runs else "",
+            watchdog_s=unit.watchdog_s,
         )
 
     def _runs(self, name: str) -> bool:
@@ -287,7 +380,15 @@ def _ended(life: _Life) -> _Life:
     elif unit.restart:
         state, starts_at = "activating", life.ends_at + _STARTS_AGAIN_S
     return replace(
-        life, state=state, result=life.ends_as, ends_at=None, ends_as="success", by_job=False, starts_at=starts_at
+        life,
+        state=state,
+        result=life.ends_as,
+        ends_at=None,
+        ends_as="success",
+        by_job=False,
+        starts_at=starts_at,
+        freezer="running",
+        ends_in_s=None,
     )
 
 

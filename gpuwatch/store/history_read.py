@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Optional, Union
 
 from gpuwatch.model.errors import StoreError
@@ -38,6 +38,15 @@ _EVENTS = """SELECT at, up, boot_id, seen_at, kind, source, uuid, count, text, f
     AND ((?4 IS NULL AND ?5 IS NULL) OR uuid = ?4 OR pci = ?5)
     AND (?6 IS NULL OR unit GLOB ?6) AND (?7 IS NULL OR incident = ?7)
     ORDER BY at DESC, up DESC LIMIT ?8"""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One tick: the host's values by metric, and each known card's row by UUID."""
+
+    at: Instant
+    host: Mapping[str, Optional[float]]
+    gpus: Mapping[str, Row]
 
 
 class HistoryReader:
@@ -115,6 +124,19 @@ class HistoryReader:
         rows = self._rows(_OF_GPU, (number, *bounds), metrics)
         seldom = [metric for metric in metrics or () if metric in _SLOW_NAMES.values()]
         yield from self._with_slow(rows, number, bounds[1], seldom) if seldom else rows
+
+    def moments(self, since_utc_s: float, until_utc_s: float, metrics: Sequence[str]) -> Iterator[Moment]:
+        """Every tick with all cards and the host, in the order in which they were recorded. `metrics` of the cards.
+        What is written meanwhile is not in it."""
+        gpus, host = self.gpus(), tuple(_HOST_NAMES.values())
+        self._execute("BEGIN")
+        try:
+            cards = [self.rows(gpu, since_utc_s, until_utc_s, metrics) for gpu in gpus]
+            for rows in zip(self.rows(None, since_utc_s, until_utc_s, host), *cards):
+                of_gpus = {gpu.uuid: row for gpu, row in zip(gpus, rows[1:])}
+                yield Moment(rows[0].at, rows[0].values, of_gpus)
+        finally:
+            self._execute("ROLLBACK")
 
     def slow(self, gpu: KnownGpu, utc_s: float) -> dict[str, Optional[float]]:
         """What changes seldom, as it was last known at a moment."""

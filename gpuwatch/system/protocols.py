@@ -13,6 +13,7 @@ from typing import Callable, Generic, Optional, Protocol, TypeVar
 
 from gpuwatch.model.container import Container
 from gpuwatch.model.gpu import GpuIdentity, GpuReport
+from gpuwatch.model.gpu_change import GpuChange
 from gpuwatch.model.host import FileSystem, Sensor, StuckThread
 from gpuwatch.model.instant import Instant
 from gpuwatch.model.reading import Reading
@@ -73,6 +74,16 @@ class GpuDriver(Protocol):
         """The GPUs that belong into this host, in place of what was said before; none: whatever is found first.
 
         One of them that the driver does not list is a lost sample, also after a restart (N10).
+        """
+
+    def change(self, change: GpuChange) -> None:
+        """Set something on a GPU, or ask what is set. Never blocks.
+
+        It goes to the driver with the next sample(), after the readings, so that it can't hold them up; the answer
+        is in GpuReport.changed of a later sample(), once. It may never come: while the state is not OK nothing is
+        sent, and what waits is dropped; so is what the driver leaves unanswered when the child ends, and what it
+        can't begin within seconds, since a late write is worse than none. Who wants it still asks again: setting
+        the same twice does no harm.
         """
 
     def pause(self, why: str) -> None:
@@ -181,11 +192,33 @@ class UnitFacts:
     takes_along: tuple[str, ...] = ()  # active units that its stop would stop, recursively
     containers: tuple[str, ...] = ()  # cgroups of containers below its own, that it did not start as its payload
     inner_units: tuple[str, ...] = ()  # cgroups of units of another manager below its own: it is no leaf
+    absent_paths: tuple[str, ...] = ()  # it starts only while none of these exists (ConditionPathExists=!PATH)
+    # "running", "frozen", or on the way "freezing", "thawing"; "" where it does not run or nobody can tell. Whether it
+    # is frozen is the kernel's word (cgroup.events): systemd keeps FreezerState=frozen for a unit killed while frozen.
+    freezer: str = ""
+    watchdog_s: Optional[float] = None  # WatchdogUSec; None: it has none
 
     @property
     def running(self) -> bool:
         """True while it has, or may have, processes."""
         return self.active_state in ("active", "activating", "deactivating", "reloading")
+
+
+@dataclass(frozen=True)
+class ListedUnit:
+    """A service or scope that runs. `control_group` is "" while it has none."""
+
+    name: str
+    active_state: str  # active | activating | deactivating | reloading
+    control_group: str
+
+
+@dataclass(frozen=True)
+class CpuLimit:
+    """How much CPU a unit may use (man 5 systemd.resource-control)."""
+
+    quota_us_per_s: Optional[int] = None  # CPUQuotaPerSecUSec: 500_000 is half a core; None: no quota
+    weight: Optional[int] = None  # CPUWeight, 1 to 10000, 0 for "idle" (since systemd 252); None: the default
 
 
 class Systemd(Protocol):
@@ -201,8 +234,57 @@ class Systemd(Protocol):
     def kill_unit(self, name: str, signal: int) -> None:
         """Send a signal to every process of the unit. Raises ActionError."""
 
+    def units(self, globs: Sequence[str]) -> tuple[ListedUnit, ...]:
+        """The running services and scopes whose name (no alias) matches one of the globs, in name order. Nobody is
+        asked without a glob. Raises SourceError."""
+
+    def cpu_limit(self, name: str) -> CpuLimit:
+        """What holds for a unit now, as systemd knows it. Raises SourceError."""
+
+    def set_cpu_limit(self, name: str, limit: CpuLimit) -> None:
+        """Have both values of `limit` hold for a running unit until the next boot, and read them back; what holds
+        already is not written again. Raises ActionError, unknown=True where it was sent and could not be read back.
+
+        Refused (S13): where the unit's cgroup holds containers or other units, and where systemd would first have to
+        enable the cpu controller in a slice above that has containers below it.
+
+        Each property that was ever written leaves a drop-in in /run/systemd/system.control until the next boot, also
+        once it is back to what it was: it goes on to outrank the unit's own file. systemd writes whole percents there,
+        so of a quota of 33.33% somebody's later daemon-reload makes 33%.
+        """
+
+    def freeze_unit(self, name: str) -> None:
+        """Stop every process of an active unit from running, and return when they do. Raises ActionError,
+        unknown=True when that takes longer than the time-out, as with a process in state D: it then still happens
+        when that process comes back, unless the unit is thawed. Needs the unified cgroup hierarchy."""
+
+    def thaw_unit(self, name: str) -> None:
+        """Let them run again; nothing to do is no error. Raises ActionError, also while a job is queued for the unit;
+        unknown=True where systemd does not answer, as for a unit that ends the moment it is thawed.
+
+        Thaw before a stop or SIGKILL: systemd up to 255 thaws a unit that it stops, 257 takes the request and then
+        leaves the unit as it is, and won't start one again that was killed frozen (until reset-failed).
+        """
+
     def close(self) -> None:
         """Release the connection."""
+
+
+class Holds(Protocol):
+    """The files that keep units from being started, where a drop-in of the admin's looks for them:
+    ConditionPathExists=!/run/gpuwatch/hold/%n. They are gone with a restart of the host. Raise OSError."""
+
+    def path(self, unit: str) -> str:
+        """Where a unit's file is."""
+
+    def held(self) -> frozenset[str]:
+        """The units for which there is one."""
+
+    def hold(self, unit: str, why: str) -> None:
+        """Make it; `why` is its content, for a person who finds it. One that is there stays."""
+
+    def release(self, unit: str) -> None:
+        """Take it away; one that is missing is fine."""
 
 
 @dataclass(frozen=True)

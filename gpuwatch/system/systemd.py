@@ -1,23 +1,37 @@
-"""systemd over D-Bus: what a unit is now, stop it, kill it (org.freedesktop.systemd1, man 5)."""
+"""systemd over D-Bus: what a unit is now, stop, kill, freeze or limit it (org.freedesktop.systemd1, man 5)."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any, Optional
+from collections.abc import Iterator, Sequence
+from typing import Any, Callable, Optional, TypeVar
 
 from gpuwatch.model.errors import ActionError, SourceError
 from gpuwatch.system.dbus import SYSTEM_BUS, BusConnection, BusDown, BusRefused, BusSilent
-from gpuwatch.system.protocols import Systemd, UnitFacts
-from gpuwatch.system.unit_facts import STOPS_TOO, RawUnit, find_cgroup_root, gather, valid_name
+from gpuwatch.system.protocols import CpuLimit, ListedUnit, Systemd, UnitFacts
+from gpuwatch.system.unit_facts import (
+    RUNNING,
+    STOPS_TOO,
+    RawUnit,
+    UnitList,
+    change_limit,
+    find_cgroup_root,
+    gather,
+    unified_hierarchy,
+    valid_name,
+)
+
+T = TypeVar("T")
 
 _SYSTEMD = "org.freedesktop.systemd1"
 _MANAGER = f"{_SYSTEMD}.Manager"
 _ROOT = "/org/freedesktop/systemd1"
 _PROPERTIES = "org.freedesktop.DBus.Properties"
-_INFINITY_US = 2**64 - 1
+_UNLIMITED = 2**64 - 1  # infinity of time spans, "not set" of weights
 _RUN_INTERFACES = {"service": f"{_SYSTEMD}.Service", "scope": f"{_SYSTEMD}.Scope"}
 _GIVEN_UP_FOR_S = 30.0
+_RUN_PROPERTIES = ("ControlGroup", "TimeoutStopUSec", "Result")
+_SERVICE_PROPERTIES = (*_RUN_PROPERTIES, "MainPID", "WatchdogUSec")  # a scope has no main process
 
 
 class Unreachable(ActionError):
@@ -41,18 +55,46 @@ class SystemdBus:
         self._address = address or SYSTEM_BUS
         self._timeout_s = timeout_s
         self._cgroup_root = cgroup_root or find_cgroup_root()
+        self._list = UnitList(self._cgroup_root)
         self._connection: Optional[BusConnection] = None
         self._deadline = 0.0
 
     def unit(self, name: str) -> UnitFacts:
         """See protocols.Systemd. Raises NoAnswer where the fault is the bus's."""
-        self._deadline = time.monotonic() + self._timeout_s
+        self._begin()
+        return self._source(name, lambda: gather(self, name, self._cgroup_root))
+
+    def units(self, globs: Sequence[str]) -> tuple[ListedUnit, ...]:
+        """See protocols.Systemd. Raises NoAnswer where the fault is the bus's."""
+        if not globs:
+            return ()  # without a pattern systemd lists every unit
+        self._begin()
+        return self._source("units", lambda: self._listed(globs))
+
+    def cpu_limit(self, name: str) -> CpuLimit:
+        """See protocols.Systemd. Raises NoAnswer where the fault is the bus's."""
+        self._begin()
+        return self.limit_now(name)
+
+    def set_cpu_limit(self, name: str, limit: CpuLimit) -> None:
+        """See protocols.Systemd. Raises Unreachable when there was no bus to ask or send over."""
+        self._begin()
         try:
-            return gather(self, name, self._cgroup_root)
-        except (BusDown, BusSilent) as error:
-            raise NoAnswer(f"systemd can't be asked about {name}: {error}") from error
-        except BusRefused as error:
-            raise SourceError(f"systemd says nothing about {name}: {error}") from error
+            self._source(name, lambda: change_limit(self, name, limit, self._cgroup_root))
+        except NoAnswer as error:
+            raise Unreachable(f"the CPU limit of {name} was not changed: {error}") from error
+        except SourceError as error:
+            raise ActionError(f"the CPU limit of {name} was not changed: {error}") from error
+
+    def freeze_unit(self, name: str) -> None:
+        """See protocols.Systemd. Raises Unreachable when there was no bus to send it over."""
+        if not unified_hierarchy(self._cgroup_root):
+            raise ActionError(f"{name} can't be frozen: this host has no unified cgroup hierarchy (cgroup v2)")
+        self._act(name, "FreezeUnit", "s", (name,))
+
+    def thaw_unit(self, name: str) -> None:
+        """See protocols.Systemd. Raises Unreachable when there was no bus to send it over."""
+        self._act(name, "ThawUnit", "s", (name,))
 
     def stop_unit(self, name: str) -> None:
         """See protocols.Systemd. Raises Unreachable when there was no bus to send it over."""
@@ -79,11 +121,10 @@ class SystemdBus:
         name = str(_value(unit, "Id", name))
         interface = _RUN_INTERFACES.get(name.rsplit(".", 1)[-1])
         own: dict[str, Any] = {}
-        for wanted in ("MainPID", "ControlGroup", "TimeoutStopUSec", "Result") if interface else ():
-            if wanted == "MainPID" and not name.endswith(".service"):
-                continue  # a scope has no main process
+        for wanted in _SERVICE_PROPERTIES if name.endswith(".service") else _RUN_PROPERTIES if interface else ():
             own[wanted] = self._ask(path, _PROPERTIES, "Get", "ss", (interface, wanted))[0]
-        timeout_us = int(_value(own, "TimeoutStopUSec", _INFINITY_US))
+        timeout_us = int(_value(own, "TimeoutStopUSec", _UNLIMITED))
+        watchdog_us = int(_value(own, "WatchdogUSec", 0))
         return RawUnit(
             name=name,
             load_state=str(_value(unit, "LoadState", "")),
@@ -93,11 +134,58 @@ class SystemdBus:
             invocation=bytes(_value(unit, "InvocationID", b"")).hex(),
             main_pid=int(_value(own, "MainPID", 0)),
             control_group=str(_value(own, "ControlGroup", "")),
-            stop_timeout_s=None if timeout_us == _INFINITY_US else timeout_us / 1e6,
+            stop_timeout_s=None if timeout_us == _UNLIMITED else timeout_us / 1e6,
             result=str(_value(own, "Result", "")),
             job=int(_value(unit, "Job", (0, "/"))[0]),
             refuse_manual_stop=bool(_value(unit, "RefuseManualStop", False)),
+            freezer=str(_value(unit, "FreezerState", "")),
+            watchdog_s=None if watchdog_us in (0, _UNLIMITED) else watchdog_us / 1e6,
         )
+
+    def limit_now(self, name: str) -> CpuLimit:
+        """See unit_facts.LimitKeeper."""
+        interface = _run_interface(name)
+        return self._source(name, lambda: self._limit(name, interface))
+
+    def write_limit(self, name: str, before: CpuLimit, after: CpuLimit) -> None:
+        """See unit_facts.LimitKeeper."""
+        changes = [("CPUQuotaPerSecUSec", before.quota_us_per_s, after.quota_us_per_s)]
+        changes.append(("CPUWeight", before.weight, after.weight))
+        written = [(key, ("t", _UNLIMITED if new is None else new)) for key, old, new in changes if old != new]
+        self._send(name, "SetUnitProperties", "sba(sv)", (name, True, written))  # True: until the next boot
+
+    def _limit(self, name: str, interface: str) -> CpuLimit:
+        path = self._ask(_ROOT, _MANAGER, "LoadUnit", "s", (name,))[0]
+        asked = ("CPUQuotaPerSecUSec", "CPUWeight")
+        values = [int(self._ask(path, _PROPERTIES, "Get", "ss", (interface, key))[0][1]) for key in asked]
+        quota, weight = (None if value == _UNLIMITED else value for value in values)
+        return CpuLimit(quota, weight)
+
+    def _listed(self, globs: Sequence[str]) -> tuple[ListedUnit, ...]:
+        units = self._ask(_ROOT, _MANAGER, "ListUnitsByPatterns", "asas", (list(RUNNING), list(globs)))[0]
+        paths = {str(unit[0]): str(unit[6]) for unit in units}
+
+        def control_groups(names: Sequence[str]) -> Iterator[tuple[str, str]]:
+            for name in names:
+                try:
+                    body = (_run_interface(name), "ControlGroup")
+                    yield name, str(self._ask(paths[name], _PROPERTIES, "Get", "ss", body)[0][1])
+                except BusRefused:
+                    pass  # it has ended since
+
+        return self._list.answer({str(unit[0]): str(unit[3]) for unit in units}, globs, control_groups)
+
+    def _begin(self) -> None:
+        self._deadline = time.monotonic() + self._timeout_s
+
+    def _source(self, what: str, ask: Callable[[], T]) -> T:
+        """Ask systemd, with the bus's errors in our words."""
+        try:
+            return ask()
+        except (BusDown, BusSilent) as error:
+            raise NoAnswer(f"systemd can't be asked about {what}: {error}") from error
+        except BusRefused as error:
+            raise SourceError(f"systemd says nothing about {what}: {error}") from error
 
     def _ask(self, path: str, interface: str, method: str, signature: str, body: tuple[Any, ...]) -> tuple[Any, ...]:
         """A question, asked again once over a new connection when the old one was dead."""
@@ -109,7 +197,10 @@ class SystemdBus:
     def _act(self, name: str, method: str, signature: str, body: tuple[Any, ...]) -> None:
         if not valid_name(name):
             raise ActionError(f"{name[:80]!r} is not the name of a unit")
-        self._deadline = time.monotonic() + self._timeout_s
+        self._begin()
+        self._send(name, method, signature, body)
+
+    def _send(self, name: str, method: str, signature: str, body: tuple[Any, ...]) -> None:
         try:
             self._call(_ROOT, _MANAGER, method, signature, body)
         except BusRefused as error:
@@ -142,6 +233,14 @@ class SystemdBus:
             raise
 
 
+def _run_interface(name: str) -> str:
+    """The D-Bus interface of a service or scope. Raises SourceError for other names."""
+    interface = _RUN_INTERFACES.get(name.rsplit(".", 1)[-1])
+    if interface is None or not valid_name(name):
+        raise SourceError(f"{name[:80]!r} is not the name of a service or scope")
+    return interface
+
+
 def _value(properties: Any, name: str, default: Any) -> Any:
     """The value of a variant (signature, value); `default` where this systemd has no such property."""
     entry = properties.get(name)
@@ -160,38 +259,46 @@ class FailoverSystemd:
 
     def unit(self, name: str) -> UnitFacts:
         """See protocols.Systemd."""
-        if self._bus_wanted():
-            try:
-                return self._bus.unit(name)
-            except NoAnswer:
-                # A bus that hangs costs its time-out each time: leave it alone for a while.
-                self._bus_again_at = time.monotonic() + _GIVEN_UP_FOR_S
-        return self._fallback.unit(name)
+        return self._tried(lambda way: way.unit(name))
 
     def stop_unit(self, name: str) -> None:
         """See protocols.Systemd."""
-        if self._bus_wanted():
-            try:
-                self._bus.stop_unit(name)
-                return
-            except Unreachable:
-                self._bus_again_at = time.monotonic() + _GIVEN_UP_FOR_S
-        self._fallback.stop_unit(name)
+        self._tried(lambda way: way.stop_unit(name))
 
     def kill_unit(self, name: str, signal: int) -> None:
         """See protocols.Systemd."""
-        if self._bus_wanted():
-            try:
-                self._bus.kill_unit(name, signal)
-                return
-            except Unreachable:
-                self._bus_again_at = time.monotonic() + _GIVEN_UP_FOR_S
-        self._fallback.kill_unit(name, signal)
+        self._tried(lambda way: way.kill_unit(name, signal))
+
+    def units(self, globs: Sequence[str]) -> tuple[ListedUnit, ...]:
+        """See protocols.Systemd."""
+        return self._tried(lambda way: way.units(globs))
+
+    def cpu_limit(self, name: str) -> CpuLimit:
+        """See protocols.Systemd."""
+        return self._tried(lambda way: way.cpu_limit(name))
+
+    def set_cpu_limit(self, name: str, limit: CpuLimit) -> None:
+        """See protocols.Systemd."""
+        self._tried(lambda way: way.set_cpu_limit(name, limit))
+
+    def freeze_unit(self, name: str) -> None:
+        """See protocols.Systemd."""
+        self._tried(lambda way: way.freeze_unit(name))
+
+    def thaw_unit(self, name: str) -> None:
+        """See protocols.Systemd."""
+        self._tried(lambda way: way.thaw_unit(name))
 
     def close(self) -> None:
         """See protocols.Systemd."""
         self._bus.close()
         self._fallback.close()
 
-    def _bus_wanted(self) -> bool:
-        return time.monotonic() >= self._bus_again_at
+    def _tried(self, ask: Callable[[Systemd], T]) -> T:
+        if time.monotonic() >= self._bus_again_at:
+            try:
+                return ask(self._bus)
+            except (NoAnswer, Unreachable):
+                # A bus that hangs costs its time-out each time: leave it alone for a while.
+                self._bus_again_at = time.monotonic() + _GIVEN_UP_FOR_S
+        return ask(self._fallback)

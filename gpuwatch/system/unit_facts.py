@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Optional, Protocol
+from typing import Callable, Optional, Protocol
 
-from gpuwatch.model.errors import SourceError
-from gpuwatch.system.protocols import UnitFacts
+from gpuwatch.model.errors import ActionError, SourceError
+from gpuwatch.model.units import matches
+from gpuwatch.system.kernel_files import number_after, read_file
+from gpuwatch.system.protocols import CpuLimit, ListedUnit, UnitFacts
 
 RUNNING = ("active", "activating", "deactivating", "reloading")
 # Units that a stop job pulls in, from the side of the unit that is stopped (systemd's
 # unit-dependency-atom.c: PROPAGATE_STOP). A unit that only Wants= it is not among them.
 STOPS_TOO = ("RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf", "PropagatesStopTo")
+LISTED = (".service", ".scope")  # units that have processes of their own
+LEAST_QUOTA_US = 10_000  # 1%: of less, systemd's drop-in makes "CPUQuota=0%", which no reload understands
+MOST_WEIGHT = 10_000
 _MOST_UNITS = 1000
 _MOST_CGROUPS = 5000
 _NAME = re.compile(
@@ -49,6 +54,8 @@ class RawUnit:
     result: str = ""
     job: int = 0
     refuse_manual_stop: bool = False
+    freezer: str = ""
+    watchdog_s: Optional[float] = None
 
 
 class UnitReader(Protocol):
@@ -84,7 +91,129 @@ def gather(reader: UnitReader, name: str, cgroup_root: str) -> UnitFacts:
         takes_along=takes_along,
         containers=containers,
         inner_units=inner,
+        freezer=_freezer(unit, cgroup_root),
+        watchdog_s=unit.watchdog_s,
     )
+
+
+class UnitList:
+    """Makes the answer of Systemd.units. A unit's control group is asked for once, and again when it is gone: a unit
+    may come back in another slice."""
+
+    def __init__(self, cgroup_root: str) -> None:
+        self._cgroup_root = cgroup_root
+        self._known: dict[str, str] = {}
+
+    def answer(
+        self,
+        states: Mapping[str, str],
+        globs: Sequence[str],
+        ask: Callable[[Sequence[str]], Iterable[tuple[str, str]]],
+    ) -> tuple[ListedUnit, ...]:
+        """`states`: ActiveState by name. `ask` gives names with their ControlGroup; what it gave before it raised
+        stays known."""
+        kept = tuple(globs)
+        names = sorted(name for name, state in states.items() if state in RUNNING and name.endswith(LISTED))
+        names = [name for name in names if matches(name, kept)]
+        known = {name: self._known[name] for name in names if name in self._known}
+        self._known = {name: group for name, group in known.items() if os.path.isdir(self._cgroup_root + group)}
+        for name, group in ask([name for name in names if name not in self._known]):
+            if group:
+                self._known[name] = group
+        return tuple(ListedUnit(name, states[name], self._known.get(name, "")) for name in names)
+
+
+class LimitKeeper(UnitReader, Protocol):
+    """Asks for and writes what CpuLimit holds."""
+
+    def limit_now(self, name: str) -> CpuLimit:
+        """What systemd says. Raises SourceError."""
+
+    def write_limit(self, name: str, before: CpuLimit, after: CpuLimit) -> None:
+        """Write what differs. Raises ActionError."""
+
+
+def change_limit(keeper: LimitKeeper, name: str, limit: CpuLimit, cgroup_root: str) -> None:
+    """See protocols.Systemd.set_cpu_limit. Raises SourceError while nothing was sent, then ActionError."""
+    problem = senseless_limit(limit)
+    if problem:
+        raise ActionError(f"the CPU limit of {name} was not changed: {problem}")
+    before = keeper.limit_now(name)
+    if before == limit:
+        return
+    problem = why_no_cpu_limit(keeper, name, cgroup_root)
+    if problem:
+        raise ActionError(f"the CPU limit of {name} was not changed: {problem}")
+    keeper.write_limit(name, before, limit)
+    try:
+        after = keeper.limit_now(name)
+    except SourceError as error:
+        raise ActionError(f"the CPU limit of {name} was sent, but can't be read back: {error}", unknown=True) from error
+    if after != limit:
+        raise ActionError(f"systemd took another CPU limit for {name}: {after}, not {limit}")
+
+
+def senseless_limit(limit: CpuLimit) -> str:
+    """What is wrong with a limit in itself; "" if nothing."""
+    if limit.quota_us_per_s is not None and limit.quota_us_per_s < LEAST_QUOTA_US:
+        return f"a CPU quota of {limit.quota_us_per_s} us per second is less than 1% of a core"
+    if limit.weight is not None and not 0 <= limit.weight <= MOST_WEIGHT:
+        return f"a CPU weight of {limit.weight} is not 0 to {MOST_WEIGHT}"
+    return ""
+
+
+def why_no_cpu_limit(reader: UnitReader, name: str, cgroup_root: str) -> str:
+    """Why the CPU limit of a unit must not be changed (S13), "" if it may. Raises SourceError when nobody can tell."""
+    unit, containers, inner = _with_cgroup(reader, name, cgroup_root)
+    if unit.active_state not in RUNNING or not unit.control_group:
+        return f"{name} does not run"
+    if containers or inner:
+        return f"{len(containers + inner)} containers or other units live in the cgroup of {name}"
+    if not unified_hierarchy(cgroup_root):
+        return "this host has no unified cgroup hierarchy (cgroup v2)"
+    if "cpu" not in _controllers(cgroup_root, "", "cgroup.controllers"):
+        return "this kernel gives systemd no cpu controller"
+    above = unit.control_group.split("/")[:-1]  # of /system.slice/a.service: "" (the root), system.slice
+    for depth in range(1, len(above) + 1):
+        place = "/".join(above[:depth])
+        if "cpu" in _controllers(cgroup_root, place, "cgroup.subtree_control"):
+            continue
+        if nested_cgroups(cgroup_root, place)[0]:
+            where = place.rsplit("/", 1)[-1] or "the root slice"
+            return (
+                f"systemd would have to enable the cpu controller in {where} first, where containers run: "
+                "they could lose their GPUs"
+            )
+        break  # what lies deeper is not enabled either, and was looked into
+    return ""
+
+
+def unified_hierarchy(cgroup_root: str) -> bool:
+    """True where systemd has cgroup version 2 alone (no hybrid): without it nothing can be frozen. `cgroup_root` as
+    find_cgroup_root gives it."""
+    place, hybrid = os.path.join(cgroup_root, "cgroup.controllers"), ("unified", "systemd")
+    return os.path.exists(place) and os.path.basename(cgroup_root) not in hybrid
+
+
+def _controllers(cgroup_root: str, control_group: str, file: str) -> list[str]:
+    try:
+        return read_file(f"{cgroup_root}{control_group}/{file}").decode().split()
+    except OSError as error:
+        raise SourceError(f"can't tell which controllers {control_group or '/'} has: {error.strerror}") from error
+
+
+def _freezer(unit: RawUnit, cgroup_root: str) -> str:
+    if unit.active_state not in RUNNING or not unit.control_group:
+        return ""
+    try:
+        frozen = number_after(read_file(f"{cgroup_root}{unit.control_group}/cgroup.events"), b"frozen ")
+    except OSError:
+        frozen = None  # cgroup version 1, or it has just ended
+    if frozen is None:
+        return unit.freezer
+    if frozen:
+        return "frozen"
+    return "running" if unit.freezer.startswith("frozen") else unit.freezer
 
 
 def _with_cgroup(reader: UnitReader, name: str, cgroup_root: str) -> tuple[RawUnit, tuple[str, ...], tuple[str, ...]]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Callable, Optional, Union
 
 import pytest
 
 from gpuwatch.model.gpu import DriverState, GpuIdentity, GpuProcess, GpuReport, MigInstance, ProcessList
+from gpuwatch.model.gpu_change import GpuChange, GpuChanged
 from gpuwatch.model.instant import Instant
 from gpuwatch.model.metric import METRICS
 from gpuwatch.model.pci import canonical
@@ -19,6 +21,7 @@ from gpuwatch.simulation.gpus import SimulatedGpus
 from gpuwatch.system.protocols import GpuDriver
 from tests.conftest import refuse
 from tests.fakes.nvml.bench import NvmlBench, alive, why_no_library
+from tests.fakes.nvml.scenario import pci, uuid
 
 GIB = 1024**3
 
@@ -86,6 +89,21 @@ class SimulatedWorld:
     def fail(self, state: DriverState) -> None:
         self.gpus.fail(state, "" if state is DriverState.OK else "as told")
 
+    def identity(self, index: int) -> tuple[str, str]:
+        return self.gpus.uuid(index), self.gpus.pci(index)
+
+    def refuse_changes(self, index: int, problem: str) -> None:
+        self.gpus.refuse_changes(index, problem)
+
+    def revert_changes(self, index: int) -> None:
+        self.gpus.revert_changes(index)
+
+    def limit_by_hand(self, index: int, watts: int) -> None:
+        self.gpus.limit_by_hand(index, watts)
+
+    def writes(self) -> int:
+        return len(self.gpus.writes)
+
     def still_there(self) -> bool:
         return not self.gpus.closed
 
@@ -147,6 +165,23 @@ class NvmlWorld:
         # A driver that runs does not change; what the next start finds is asked of a fresh client.
         self.driver.close(5.0)
         self.driver = self.bench.client()
+
+    def identity(self, index: int) -> tuple[str, str]:
+        return uuid(index), canonical(pci(index)) or ""
+
+    def refuse_changes(self, index: int, problem: str) -> None:
+        code = {"unsupported": 3, "no_permission": 4, "failed": 999}[problem]
+        for call in ("nvmlDeviceSetPowerManagementLimit", "nvmlDeviceSetGpuLockedClocks"):
+            self.bench.scenario.error(code, call, index)
+
+    def revert_changes(self, index: int) -> None:
+        self.bench.scenario.set(f"{index}.limit_reverts", 1)
+
+    def limit_by_hand(self, index: int, watts: int) -> None:
+        self.bench.scenario.limit_by_hand(index, watts)
+
+    def writes(self) -> int:
+        return len(self.bench.calls("nvmlDeviceSetPowerManagementLimit"))
 
     def still_there(self) -> bool:
         return any(alive(pid) for pid in self.bench.pids)
@@ -389,3 +424,144 @@ def test_close_leaves_nothing(world: World) -> None:
     ask(world, ok)
     world.driver.close(5.0)
     assert not world.still_there()
+
+
+def change_of(
+    report: GpuReport, index: int, watts: Optional[float] = None, lock: Optional[tuple[int, int]] = None
+) -> GpuChange:
+    """For that card; a question without anything else."""
+    sample = report.samples[index]
+    return GpuChange(f"a17-{index}", sample.uuid, sample.pci, watts, lock)
+
+
+def make(world: World, change: GpuChange) -> GpuChanged:
+    """Ask for it, and again when no answer comes; the answer."""
+    deadline, again = time.monotonic() + 20, 0.0
+    while time.monotonic() < deadline:
+        if time.monotonic() > again:
+            world.driver.change(change)
+            again = time.monotonic() + 3
+        for answer in world.driver.sample(False, False, 0.3).changed:
+            assert (answer.id, answer.uuid) == (change.id, change.uuid)
+            return answer
+        world.wait(0.5)
+    raise AssertionError(f"no answer to {change}")
+
+
+def test_a_power_limit_is_set_and_read_back_and_seen_with_the_next_samples(world: World) -> None:
+    before = ask(world, ok)
+    world.wait(1.0)
+    answer = make(world, change_of(before, 2, 300))
+    assert (answer.problem, answer.detail, answer.power_limit_w) == ("", "", 300)
+    assert (answer.power_limit_min_w, answer.power_limit_max_w, answer.power_limit_default_w) == (200, 700, 700)
+    assert before.taken is not None
+    assert (answer.at.since(before.taken) or 0) > 0
+    world.wait(1.0)
+    report = ask(world, lambda report: ok(report) and reading(report, 2, "gpu.power_limit_set") == 300)
+    assert reading(report, 2, "gpu.power_limit") == 300
+    assert reading(report, 1, "gpu.power_limit_set") == 700
+    assert report.changed == ()
+    assert world.driver.sample(False, False, 0.3).changed == ()  # each answer once
+
+
+@pytest.mark.parametrize("asked, got", [(50, 200), (199.4, 200), (300.6, 301), (9000, 700)])
+def test_a15_a_power_limit_is_rounded_to_watts_and_kept_within_the_card_s_range(
+    world: World, asked: float, got: float
+) -> None:
+    answer = make(world, change_of(ask(world, ok), 0, asked))
+    assert (answer.problem, answer.power_limit_w) == ("", got)
+
+
+def test_a_question_changes_nothing(world: World) -> None:
+    report = ask(world, ok)
+    world.limit_by_hand(1, 450)
+    answer = make(world, change_of(report, 1))
+    assert (answer.problem, answer.power_limit_w, answer.power_limit_default_w) == ("", 450, 700)
+    assert world.writes() == 0
+
+
+def test_a_limit_that_somebody_else_sets_is_seen_with_the_next_samples(world: World) -> None:
+    make(world, change_of(ask(world, ok), 1, 300))
+    world.limit_by_hand(1, 650)
+    world.wait(1.0)
+    ask(world, lambda report: ok(report) and reading(report, 1, "gpu.power_limit_set") == 650)
+
+
+def test_a15_a_limit_that_reverts_is_seen_with_the_next_samples(world: World) -> None:
+    report = ask(world, ok)
+    world.revert_changes(1)
+    assert make(world, change_of(report, 1, 300)).power_limit_w == 300
+    world.wait(1.0)
+    ask(world, lambda report: ok(report) and reading(report, 1, "gpu.power_limit_set") == 700)
+
+
+def test_clocks_are_locked_and_unlocked(world: World) -> None:
+    report = ask(world, ok)
+    answer = make(world, change_of(report, 3, lock=(1000, 1200)))
+    assert (answer.problem, answer.power_limit_w) == ("", 700)
+    world.wait(1.0)
+    ask(world, lambda report: ok(report) and reading(report, 3, "gpu.graphics_clock") == 1000)
+    sample = report.samples[3]
+    assert make(world, GpuChange("u", sample.uuid, sample.pci, unlock_clocks=True)).problem == ""
+    world.wait(1.0)
+    ask(world, lambda report: ok(report) and reading(report, 3, "gpu.graphics_clock") == 345)
+
+
+@pytest.mark.parametrize("problem", ["unsupported", "no_permission", "failed"])
+def test_a16_a_card_that_refuses_leaves_the_others(world: World, problem: str) -> None:
+    report = ask(world, ok)
+    world.refuse_changes(4, problem)
+    answer = make(world, change_of(report, 4, 300))
+    assert (answer.problem, answer.power_limit_w) == (problem, 700)
+    assert answer.detail
+    assert make(world, change_of(report, 4, lock=(210, 1200))).problem == problem
+    assert make(world, change_of(report, 5, 300)).problem == ""
+    world.wait(1.0)
+    report = ask(world, ok)
+    assert [reading(report, index, "gpu.power_limit_set") for index in (4, 5)] == [700, 300]
+
+
+def test_n17_nothing_is_set_on_a_card_that_is_not_where_it_was_or_is_gone(world: World) -> None:
+    report = ask(world, ok)
+    right, other = change_of(report, 0, 300), report.samples[1]
+    moved = make(world, replace(right, pci=other.pci))
+    assert (moved.problem, moved.power_limit_w) == ("gone", None)
+    assert right.pci in moved.detail and other.pci in moved.detail
+    assert make(world, replace(right, uuid="GPU-gone")).problem == "gone"
+    world.lose(0)
+    lost = make(world, right)
+    assert (lost.problem, "15" in lost.detail) == ("gone", True)
+    assert world.writes() == 0
+    world.wait(1.0)
+    assert ask(world, ok).samples[1].lost is None
+
+
+def test_nothing_is_sent_before_the_first_answer_of_the_driver(world: World) -> None:
+    world.driver.change(GpuChange("early", *world.identity(0), 300))
+    report = ask(world, ok)
+    assert (report.samples[0].uuid, report.samples[0].pci) == world.identity(0)
+    for _ in range(10):
+        world.wait(0.5)
+        assert world.driver.sample(False, False, 0.3).changed == ()
+    assert world.writes() == 0
+
+
+@pytest.mark.parametrize("trouble", ["silent", "paused", "released"])
+def test_s7_what_is_asked_of_a_driver_in_trouble_is_dropped_and_never_made_up_for(world: World, trouble: str) -> None:
+    report = ask(world, ok)
+    if trouble == "silent":
+        world.silence(True)
+        ask(world, lambda report: report.state is DriverState.SILENT)
+    elif trouble == "paused":
+        world.driver.pause("after an Xid 119")
+    else:
+        world.driver.release(3600)
+    world.driver.change(change_of(report, 0, 300))
+    world.driver.sample(False, False, 0.3)
+    world.silence(False)
+    world.driver.resume()
+    ask(world, lambda report: ok(report) and report.stuck_since is None)
+    for _ in range(10):
+        world.wait(0.5)
+        assert world.driver.sample(False, False, 0.3).changed == ()
+    assert world.writes() == 0

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from gpuwatch.model.errors import ActionError, SourceError
+from gpuwatch.system.protocols import CpuLimit, ListedUnit
 from tests.contract.systemd_worlds import (
     STUBBORN_STOP_TIMEOUT_S,
+    WATCHDOG_S,
+    CpuTree,
     RealWorld,
     SimulatedWorld,
     World,
@@ -20,12 +24,14 @@ from tests.lab.nspawn import Container
 
 
 @pytest.fixture(params=["simulated", "bus", "systemctl"])
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     if request.param == "simulated":
         yield SimulatedWorld()
         return
     container: Container = request.getfixturevalue("booted")
-    real = RealWorld(container, bus_of(container) if request.param == "bus" else systemctl_of(container))
+    tree = CpuTree(tmp_path, container)
+    way = bus_of(container, tree) if request.param == "bus" else systemctl_of(container, tree)
+    real = RealWorld(container, way, tree)
     try:
         yield real
     finally:
@@ -44,6 +50,8 @@ def test_facts_of_a_running_unit(world: World) -> None:
     assert facts.stop_timeout_s == 90.0
     assert (facts.result, facts.job, facts.refuse_manual_stop) == ("success", 0, False)
     assert (facts.takes_along, facts.containers, facts.inner_units) == ((), (), ())
+    assert (facts.freezer, facts.watchdog_s) == ("running", None)
+    assert world.systemd.unit(world.make("watched")).watchdog_s == WATCHDOG_S
 
 
 def test_a_unit_that_does_not_exist(world: World) -> None:
@@ -65,6 +73,14 @@ def test_a_name_that_is_no_unit_is_never_sent(world: World, name: str) -> None:
         world.systemd.stop_unit(name)
     with pytest.raises(ActionError):
         world.systemd.kill_unit(name, signal.SIGKILL)
+    with pytest.raises(SourceError):
+        world.systemd.cpu_limit(name)
+    for act in (world.systemd.freeze_unit, world.systemd.thaw_unit):
+        with pytest.raises(ActionError):
+            act(name)
+    with pytest.raises(ActionError) as caught:
+        world.systemd.set_cpu_limit(name, CpuLimit(500_000))
+    assert not caught.value.unknown
 
 
 def test_stop_ends_the_invocation(world: World) -> None:
@@ -143,3 +159,128 @@ def test_a_unit_that_another_requires_takes_it_along(world: World) -> None:
     world.until(world.dependent(name), "inactive")
     world.until(name, "inactive")
     assert world.systemd.unit(name).takes_along == ()
+
+
+def test_running_units_are_listed_by_name_and_cgroup(world: World) -> None:
+    first, second, other, ended = world.make("plain"), world.make("plain"), world.make("polite"), world.make("plain")
+    world.systemd.stop_unit(ended)
+    world.until(ended, "inactive")
+    globs = ("contract-plain-*.service", "contract-plain-*.socket", "no-such.service")
+    expected = tuple(ListedUnit(name, "active", f"/system.slice/{name}") for name in sorted((first, second)))
+    assert world.systemd.units(globs) == expected
+    assert world.systemd.units((other,)) == (ListedUnit(other, "active", f"/system.slice/{other}"),)
+    assert world.systemd.units((other.replace("polite", "[a-p]olite"), first)) != ()
+    assert world.systemd.units(()) == ()
+
+
+def test_a_unit_is_listed_while_it_stops_and_again_when_it_is_back(world: World) -> None:
+    name = world.make("stubborn")
+    assert [unit.active_state for unit in world.systemd.units((name,))] == ["active"]
+    world.systemd.stop_unit(name)
+    assert [unit.active_state for unit in world.systemd.units((name,))] == ["deactivating"]
+    world.until(name, "failed")
+    assert world.systemd.units((name,)) == ()
+    world.start(name)
+    assert world.systemd.units((name,)) == (ListedUnit(name, "active", f"/system.slice/{name}"),)
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [CpuLimit(500_000), CpuLimit(2_500_000, 20), CpuLimit(None, 1), CpuLimit(10_000, 10_000), CpuLimit(333_300)],
+)
+def test_a_cpu_limit_holds_and_can_be_put_back(world: World, limit: CpuLimit) -> None:
+    name = world.make("plain")
+    before, facts = world.systemd.cpu_limit(name), world.systemd.unit(name)
+    assert before == CpuLimit()
+    world.systemd.set_cpu_limit(name, limit)
+    assert world.systemd.cpu_limit(name) == limit
+    world.systemd.set_cpu_limit(name, limit)
+    world.systemd.set_cpu_limit(name, before)
+    assert world.systemd.cpu_limit(name) == before
+    assert world.systemd.unit(name) == facts
+
+
+@pytest.mark.parametrize("limit", [CpuLimit(9_999), CpuLimit(0), CpuLimit(None, 10_001), CpuLimit(None, -1)])
+def test_a_senseless_cpu_limit_is_refused(world: World, limit: CpuLimit) -> None:
+    name = world.make("plain")
+    with pytest.raises(ActionError, match="not changed: a CPU") as caught:
+        world.systemd.set_cpu_limit(name, limit)
+    assert not caught.value.unknown
+    assert world.systemd.cpu_limit(name) == CpuLimit()
+
+
+def test_no_cpu_limit_for_what_does_not_run(world: World) -> None:
+    name = world.make("plain")
+    world.systemd.stop_unit(name)
+    world.until(name, "inactive")
+    for unit in (name, "contract-no-such.service"):
+        with pytest.raises(ActionError, match="does not run") as caught:
+            world.systemd.set_cpu_limit(unit, CpuLimit(500_000))
+        assert not caught.value.unknown
+
+
+def test_no_cpu_limit_where_containers_could_lose_their_gpus(world: World) -> None:
+    """S13."""
+    crowded, beside = world.make("crowded"), world.make("plain")
+    world.put_container_beside(beside)
+    for name in (crowded, beside):
+        with pytest.raises(ActionError, match="containers") as caught:
+            world.systemd.set_cpu_limit(name, CpuLimit(500_000))
+        assert not caught.value.unknown
+        assert world.systemd.cpu_limit(name) == CpuLimit()
+        world.systemd.set_cpu_limit(name, CpuLimit())  # nothing to change, nothing to refuse
+
+
+def test_a_frozen_unit_is_the_same_when_it_is_thawed(world: World) -> None:
+    name = world.make("plain")
+    before = world.systemd.unit(name)
+    world.systemd.freeze_unit(name)
+    frozen = world.systemd.unit(name)
+    assert (frozen.freezer, frozen.active_state) == ("frozen", "active")
+    world.systemd.freeze_unit(name)
+    world.systemd.thaw_unit(name)
+    world.systemd.thaw_unit(name)
+    assert world.systemd.unit(name) == before
+
+
+def test_a_frozen_unit_hears_sigterm_when_it_is_thawed(world: World) -> None:
+    name = world.make("polite")
+    world.systemd.freeze_unit(name)
+    world.systemd.kill_unit(name, signal.SIGTERM)
+    assert world.systemd.unit(name).freezer == "frozen"
+    try:
+        world.systemd.thaw_unit(name)
+    except ActionError as error:  # it was gone before systemd saw it thawed, and such a thaw is not answered
+        if not error.unknown:
+            raise
+    world.until(name, "inactive")
+
+
+def test_a_thawed_unit_stops(world: World) -> None:
+    name = world.make("polite")
+    world.systemd.freeze_unit(name)
+    world.systemd.thaw_unit(name)
+    world.systemd.stop_unit(name)
+    world.until(name, "inactive")
+    assert world.systemd.unit(name).freezer == ""
+
+
+def test_a_frozen_unit_can_be_killed(world: World) -> None:
+    name = world.make("polite")
+    world.systemd.freeze_unit(name)
+    world.systemd.kill_unit(name, signal.SIGKILL)
+    world.until(name, "failed")
+    assert world.systemd.unit(name).freezer == ""
+
+
+def test_what_stops_or_has_stopped_is_neither_frozen_nor_thawed(world: World) -> None:
+    name = world.make("stubborn")
+    world.systemd.stop_unit(name)
+    for unit in (name, "contract-no-such.service"):
+        for act in (world.systemd.freeze_unit, world.systemd.thaw_unit):
+            with pytest.raises(ActionError) as caught:
+                act(unit)
+            assert not caught.value.unknown
+    world.until(name, "failed")
+    with pytest.raises(ActionError, match="inactive"):
+        world.systemd.freeze_unit(name)

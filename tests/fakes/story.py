@@ -11,7 +11,7 @@ from gpuwatch.model.gpu import Attribution, DriverState, GpuReport, GpuSample, O
 from gpuwatch.model.instant import Instant
 from gpuwatch.model.reading import Reading, failed, value
 from gpuwatch.model.rule import Clear, EventMatch, Rule, Severity, Step, Threshold
-from gpuwatch.model.settings import Mode, Settings, Workload
+from gpuwatch.model.settings import Grace, Mode, Settings, Workload
 from gpuwatch.policy.state import Inputs, Outcome, PolicyState
 from gpuwatch.policy.step import step
 
@@ -119,7 +119,10 @@ SILENT = Rule(
     clear=Clear(Threshold(below=3), 5),
 )
 TRAINING = Workload("training", units=("train@*.service",))
-SETTINGS = Settings(mode=Mode.ENFORCE, workloads=(TRAINING,), rules=(HOT, WARM, XID, LOST, SILENT))
+NO_GRACE = Grace(0, 0)
+SETTINGS = Settings(
+    mode=Mode.ENFORCE, workloads=(TRAINING,), rules=(HOT, WARM, XID, LOST, SILENT), grace=NO_GRACE
+)
 
 
 def xid(number: int, moment: Instant, seen: Optional[Instant] = None, pci: str = PCI) -> Event:

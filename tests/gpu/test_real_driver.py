@@ -1,6 +1,8 @@
 """The NVML child on a real driver; run it with -s to see which call answered what. Skipped where no driver is loaded.
 
 python -m pytest tests/gpu -s
+
+Nothing is changed, but with GPUWATCH_SET_LIMIT=1: then each card's power limit is set to what it is already.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.model.gpu import DriverState, GpuReport, GpuSample
+from gpuwatch.model.gpu_change import GpuChange, GpuChanged
 from gpuwatch.model.metric import METRICS
 from gpuwatch.model.pci import canonical
 from gpuwatch.system.clock import SystemClock
@@ -103,6 +106,40 @@ def test_samples_are_new_and_cheap(client: NvmlClient, report: GpuReport) -> Non
     fds = len(os.listdir(f"/proc/{report.child_pid}/fd"))
     print(f"\n{len(later.samples)} GPUs: {spent * 1000:.1f} ms of CPU a pass, {fds} descriptors in the child")
     assert later.child_pid == report.child_pid
+
+
+def answer_to(client: NvmlClient, change: GpuChange) -> GpuChanged:
+    client.change(change)
+    began = time.monotonic()
+    (answer,) = sample_until(client, lambda report: bool(report.changed)).changed
+    print(f"\n{answer} after {time.monotonic() - began:.2f} s")
+    return answer
+
+
+def test_a_question_tells_the_limits_that_are_read(client: NvmlClient, report: GpuReport) -> None:
+    for sample in report.samples:
+        answer = answer_to(client, GpuChange("q", sample.uuid, sample.pci))
+        limit = sample.readings["gpu.power_limit_set"]
+        assert answer.problem == ("unsupported" if limit.unsupported else "")
+        assert answer.power_limit_w == limit.value
+        slow = (sample.slow[f"gpu.power_limit_{name}"].value for name in ("min", "max", "default"))
+        assert (answer.power_limit_min_w, answer.power_limit_max_w, answer.power_limit_default_w) == tuple(slow)
+
+
+def test_n17_a_card_at_another_address_is_refused(client: NvmlClient, report: GpuReport) -> None:
+    for sample in report.samples:
+        assert answer_to(client, GpuChange("q", sample.uuid, "ffff:ff:1f.0")).problem == "gone"
+    assert answer_to(client, GpuChange("q", "GPU-00000000-0000-0000-0000-000000000000", "")).problem == "gone"
+
+
+@pytest.mark.skipif(os.environ.get("GPUWATCH_SET_LIMIT") != "1", reason="only with GPUWATCH_SET_LIMIT=1")
+def test_the_present_limit_can_be_set(client: NvmlClient, report: GpuReport) -> None:
+    for sample in report.samples:
+        limit_w = answer_to(client, GpuChange("q", sample.uuid, sample.pci)).power_limit_w
+        if limit_w is None or limit_w != round(limit_w):
+            pytest.skip(f"GPU {sample.index} has no limit of whole watts to set: {limit_w}")
+        answer = answer_to(client, GpuChange("s", sample.uuid, sample.pci, limit_w))
+        assert (answer.problem, answer.power_limit_w) == ("", limit_w), answer.detail
 
 
 def test_s14_release_lets_go_of_the_device(client: NvmlClient, report: GpuReport) -> None:

@@ -7,18 +7,20 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from gpuwatch.model.errors import ActionError, SourceError
+from gpuwatch.system.protocols import CpuLimit, ListedUnit, Systemd
 from gpuwatch.system.systemctl import SystemctlFallback
 from gpuwatch.system.systemd import FailoverSystemd, NoAnswer, SystemdBus, Unreachable
 from tests.conftest import refuse
-from tests.contract.systemd_worlds import RealWorld, bus_of, systemctl_of
+from tests.contract.systemd_worlds import CpuTree, RealWorld, bus_of, systemctl_of
+from tests.lab.hung_disk import stuck_process
 from tests.lab.nspawn import Container
-from tests.lab.refusal import why_no_booted_systemd
+from tests.lab.refusal import why_no_booted_systemd, why_no_command
 from tests.lab.roots import ready_root
 from tests.lab.waiting import wait_for
 
@@ -133,6 +135,103 @@ def test_a_cgroup_that_cannot_be_seen_is_an_error_not_an_empty_one(world: RealWo
     blind.close()
 
 
+@pytest.mark.parametrize("way", [bus_of, systemctl_of])
+def test_a_cpu_limit_leaves_a_drop_in_but_never_reloads(
+    booted: Container, tmp_path: Path, way: Callable[[Container, CpuTree], Systemd]
+) -> None:
+    """S13. What was never written leaves nothing; what was put back stays as it was, in a file that says the same."""
+    tree = CpuTree(tmp_path, booted)
+    world = RealWorld(booted, way(booted, tree), tree)
+    name = f"{way.__name__.replace('_', '-')}-limit.service"
+    world.install(name, "", SLEEP + "CPUQuota=80%\n")
+    cursor = booted.run("journalctl", "--show-cursor", "-n", "0").stdout.split("cursor: ")[1].strip()
+    try:
+        before = world.systemd.cpu_limit(name)
+        assert before == CpuLimit(800_000)
+        world.systemd.set_cpu_limit(name, before)
+        assert booted.show(name, "DropInPaths")["DropInPaths"] == "", "what holds already is not written"
+        world.systemd.set_cpu_limit(name, CpuLimit(250_000))
+        world.systemd.set_cpu_limit(name, before)
+        shown = booted.show(name, "CPUQuotaPerSecUSec", "CPUWeight", "DropInPaths", "NeedDaemonReload")
+        left = f"/run/systemd/system.control/{name}.d/50-CPUQuota.conf"
+        expected = {"CPUQuotaPerSecUSec": "800ms", "CPUWeight": "[not set]", "DropInPaths": left}
+        assert shown == {**expected, "NeedDaemonReload": "no"}
+        text = (booted.root / left.lstrip("/")).read_text().splitlines()
+        assert text[-2:] == ["[Service]", "CPUQuota=80%"]
+        world.systemd.set_cpu_limit(name, CpuLimit(None, 0))
+        world.systemd.set_cpu_limit(name, CpuLimit())
+        text = (booted.root / left.lstrip("/")).read_text().splitlines()
+        assert text[-2:] == ["[Service]", "CPUQuota="]
+        assert "Reloading" not in booted.journal("--after-cursor", cursor, "_PID=1", check=True)
+    finally:
+        world.clear()
+        world.systemd.close()
+
+
+def test_scopes_are_listed_and_other_kinds_are_not(world: RealWorld) -> None:
+    world.container.sh("systemd-run --quiet --scope --unit=listed sleep 1000 >/dev/null 2>&1 & sleep 0.1")
+    wait_for(lambda: world.systemd.unit("listed.scope").running)
+    expected = (ListedUnit("listed.scope", "active", "/system.slice/listed.scope"),)
+    for way in (world.systemd, systemctl_of(world.container)):
+        assert way.units(("listed.*",)) == expected
+        assert way.units(("dbus.socket", "system.slice", "multi-user.target")) == ()
+        names = [unit.name for unit in way.units(("*",))]
+        assert "listed.scope" in names and all(name.endswith((".service", ".scope")) for name in names)
+    world.systemd.stop_unit("listed.scope")
+
+
+def test_a_unit_that_comes_back_in_another_slice_is_listed_there(world: RealWorld) -> None:
+    world.install("moved.service", "", SLEEP)
+    ways = (world.systemd, systemctl_of(world.container))
+    assert {way.units(("moved.service",))[0].control_group for way in ways} == {"/system.slice/moved.service"}
+    world.install("moved.service", "", SLEEP + "Slice=other.slice\n", start=False)
+    world.container.sh("systemctl daemon-reload; systemctl restart moved.service")
+    assert {way.units(("moved.service",))[0].control_group for way in ways} == {"/other.slice/moved.service"}
+
+
+def test_a_process_in_state_d_keeps_its_unit_from_being_frozen(booted: Container, tmp_path: Path) -> None:
+    """The answer never comes; what is under way can be seen, and taken back."""
+    refuse(why_no_command("mke2fs", "fsfreeze"))
+    bus, systemctl = bus_of(booted, timeout_s=0.5), systemctl_of(booted, timeout_s=0.5)
+    world = RealWorld(booted, bus)
+    world.install("stuck.service", "", SLEEP)
+    (tmp_path / "file").touch()
+    try:
+        with stuck_process(tmp_path, tmp_path / "file") as pid:
+            (booted.root / "sys/fs/cgroup/system.slice/stuck.service/cgroup.procs").write_text(str(pid))
+            for way in (bus, systemctl):
+                with pytest.raises(ActionError) as caught:
+                    way.freeze_unit("stuck.service")
+                assert caught.value.unknown
+                assert way.unit("stuck.service").freezer == "freezing"
+                way.thaw_unit("stuck.service")
+                assert way.unit("stuck.service").freezer == "running"
+    finally:
+        world.clear()
+        bus.close()
+
+
+def test_a_unit_that_was_killed_frozen_is_not_frozen_when_it_runs_again(world: RealWorld) -> None:
+    world.install("again.service", "", SLEEP)
+    world.systemd.freeze_unit("again.service")
+    world.systemd.kill_unit("again.service", signal.SIGKILL)
+    world.until("again.service", "failed")
+    world.container.sh("systemctl reset-failed again.service; systemctl start again.service")
+    for way in (world.systemd, systemctl_of(world.container)):
+        assert way.unit("again.service").freezer == "running"
+    world.systemd.freeze_unit("again.service")
+    assert world.systemd.unit("again.service").freezer == "frozen"
+    world.systemd.thaw_unit("again.service")
+
+
+def test_this_systemd_thaws_what_it_stops(world: RealWorld) -> None:
+    """Up to 255; 257 leaves it frozen, so callers thaw first (protocols.Systemd.thaw_unit)."""
+    world.install("cold.service", "", "ExecStart=/bin/sh -c 'trap \"exit 0\" TERM; while :; do sleep 0.1; done'\n")
+    world.systemd.freeze_unit("cold.service")
+    world.systemd.stop_unit("cold.service")
+    world.until("cold.service", "inactive")
+
+
 @pytest.fixture(scope="module")
 def own_container() -> Iterator[Container]:
     """One whose bus may be broken."""
@@ -157,16 +256,30 @@ def test_a_connection_found_dead_is_made_anew(own_container: Container) -> None:
     world.systemd.close()
 
 
-def test_without_a_bus_systemctl_takes_over(own_container: Container) -> None:
-    bus, systemctl = bus_of(own_container), systemctl_of(own_container)
-    world = RealWorld(own_container, FailoverSystemd(bus, systemctl))
+def test_without_a_bus_systemctl_takes_over(own_container: Container, tmp_path: Path) -> None:
+    """For all but freeze and thaw."""
+    tree = CpuTree(tmp_path, own_container)
+    bus, systemctl = bus_of(own_container, tree), systemctl_of(own_container, tree)
+    world = RealWorld(own_container, FailoverSystemd(bus, systemctl), tree)
     world.install("busless.service", "", SLEEP)
     own_container.run("systemctl", "stop", "dbus.socket", "dbus.service")
     try:
         with pytest.raises(NoAnswer):
             bus.unit("busless.service")
-        with pytest.raises(Unreachable):
-            bus.stop_unit("busless.service")
+        with pytest.raises(NoAnswer):
+            bus.units(("busless.service",))
+        for ask in (bus.stop_unit, bus.freeze_unit, bus.thaw_unit, _halve(bus)):
+            with pytest.raises(Unreachable):
+                ask("busless.service")
+        assert world.systemd.units(("busless.*",)) == (
+            ListedUnit("busless.service", "active", "/system.slice/busless.service"),
+        )
+        world.systemd.set_cpu_limit("busless.service", CpuLimit(500_000))
+        assert world.systemd.cpu_limit("busless.service") == CpuLimit(500_000)
+        for act in (world.systemd.freeze_unit, world.systemd.thaw_unit):
+            with pytest.raises(ActionError, match="connect to bus") as caught:
+                act("busless.service")
+            assert not caught.value.unknown
         assert world.systemd.unit("busless.service").running
         world.systemd.kill_unit("busless.service", signal.SIGCONT)
         world.systemd.stop_unit("busless.service")
@@ -175,6 +288,10 @@ def test_without_a_bus_systemctl_takes_over(own_container: Container) -> None:
         own_container.run("systemctl", "start", "dbus.socket")
         world.clear()
         world.systemd.close()
+
+
+def _halve(systemd: Systemd) -> Callable[[str], None]:
+    return lambda name: systemd.set_cpu_limit(name, CpuLimit(500_000))
 
 
 class HungBus:

@@ -22,6 +22,7 @@ from tests.fakes.courier import FakeCourier
 
 CONFIG = """
 mode: enforce
+grace: {start: 0s, boot: 0s}
 workloads:
   - name: training
     units: ["train@*.service"]
@@ -164,6 +165,11 @@ class Bench:
     def intents(self) -> list[Intent]:
         """On disk, by id."""
         return sorted(self.stored().intents.values(), key=lambda intent: intent.id)
+
+    @property
+    def stops(self) -> list[Intent]:
+        """Those that stop something."""
+        return [intent for intent in self.intents if intent.action == "stop"]
 
     @property
     def spool(self) -> dict[str, SpoolEntry]:

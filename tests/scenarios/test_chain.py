@@ -34,7 +34,7 @@ def test_a_hot_card_stops_its_job_with_evidence_and_three_messages(bench: Bench)
     assert bench.calls() == [("stop", TRAIN)]
     bench.heat(60)
     bench.run(90)
-    (intent,) = bench.intents
+    (intent,) = bench.stops
     assert intent.state is IntentState.VERIFIED
     (bundle,) = bench.bundles()
     assert verify(str(bench.folder / "state" / "evidence" / bundle)) == ()
@@ -52,7 +52,7 @@ def test_the_stop_comes_after_the_evidence_and_a_fresh_sample(bench: Bench) -> N
     bench.run(5)
     bench.heat(94)
     bench.run(20)
-    (intent,) = bench.intents
+    (intent,) = bench.stops
     assert intent.preserved is not None and intent.sent is not None
     assert intent.created.boottime_s <= intent.preserved.boottime_s < intent.sent.boottime_s
 
@@ -63,7 +63,7 @@ def test_s6_in_observe_the_same_input_stops_nothing(tmp_path: Path) -> None:
     bench.heat(94)
     bench.run(120)
     assert bench.calls() == []
-    (intent,) = bench.intents
+    (intent,) = bench.stops
     assert intent.state is IntentState.WOULD_HAVE
     assert len(bench.bundles()) == 1
     assert set(bench.spool) == {"firing", "update"}
@@ -97,7 +97,7 @@ def test_s2_a_wrong_target_is_refused_with_its_reason_and_told(
     bench.heat(94)
     bench.run(30)
     assert bench.calls() == []
-    (intent,) = bench.intents
+    (intent,) = bench.stops
     assert (intent.state, intent.reason) == (IntentState.REFUSED, code)
     assert bench.bundles() == []
     assert set(bench.spool) == {"firing", "update"}

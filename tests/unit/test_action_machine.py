@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuwatch.actions.effect import Effect
 from gpuwatch.actions.machine import (
     BUNDLE_WAIT_S,
     FRESH_WAIT_S,
     KILL_AFTER_S,
     KILLED_S,
     VERIFY_S,
-    Effect,
     Refused,
     View,
     advance,

@@ -21,10 +21,21 @@ from gpuwatch.config.root import root_table
 from gpuwatch.config.table import walk
 from gpuwatch.model.errors import ConfigError, Problem
 from gpuwatch.model.rule import Clear, EventMatch, Rule, Severity, Step, Threshold
-from gpuwatch.model.settings import Budget, Channel, KeySource, Mode, Settings, StopSettings, Workload
+from gpuwatch.model.settings import (
+    Budget,
+    Channel,
+    Grace,
+    KeySource,
+    Mode,
+    Settings,
+    StopSettings,
+    Throttle,
+    Workload,
+)
 from tests.unit.config_files import loaded, problems, write
 
 SHIPPED = Path(__file__).parents[2] / "config" / "gpuwatch.yaml"
+EXAMPLES = sorted((SHIPPED.parent / "conf.d").glob("*.example"))
 
 WHOLE = """\
 mode: enforce
@@ -40,8 +51,11 @@ workloads:
     mode: observe
     allow: [stop]
     stop: {grace: 1m30s}
+    gpu_memory_limit: 60GiB
 protect: {units: [postgresql.service]}
 budget: {destructive: 2, within: 5m, heat_per_gpu: 0}
+throttle: {gpus: [GPU-3D9A*], step: 12.5%, lowest: 60 %}
+grace: {start: 0s, boot: 5m}
 rules:
   - name: memory
     metric: gpu.memory_used
@@ -87,10 +101,13 @@ def test_every_setting_arrives(tmp_path: Path) -> None:
                 ("stop",),
                 StopSettings(90.0),
                 ("trainer-*", "label:team=ml ops", "compose:llama/*"),
+                60 * 1024**3,
             ),
         ),
         protect=("postgresql.service",),
         budget=Budget(2, 300.0, 0),
+        throttle=Throttle(("GPU-3d9a*",), 0.125, 0.6),
+        grace=Grace(0.0, 300.0),
         rules=found.settings.rules,
         evidence_count=50,
         channels=(
@@ -113,14 +130,14 @@ def test_every_setting_arrives(tmp_path: Path) -> None:
             for_s=3600.0,
             clear=Clear(Threshold(below=60 * 1024.0**3), 60.0),
             ladder=(Step(("snapshot",)), Step(("stop",), 60.0)),
-            origin=f"{path}:17",
+            origin=f"{path}:20",
         ),
         Rule(
             name="bridge",
             severity=Severity.CRITICAL,
             event=EventMatch("xid", (74, 79), ("link",), True),
             quiet_for_s=None,
-            origin=f"{path}:23",
+            origin=f"{path}:26",
         ),
     )
 
@@ -144,8 +161,11 @@ def test_the_later_file_wins_by_name(tmp_path: Path) -> None:
 
 
 def test_groups_merge_setting_by_setting(tmp_path: Path) -> None:
-    found = loaded(tmp_path, "budget: {destructive: 1, within: 5m}\n", **{"10": "budget: {within: 20m}\n"})
-    assert found.settings.budget == Budget(1, 1200.0, 1)
+    main = "budget: {destructive: 1, within: 5m}\nthrottle: {step: 10%, lowest: 50%}\ngrace: {boot: 1m}\n"
+    site = "budget: {within: 20m}\nthrottle: {step: 20%}\ngrace: {start: 1m}\n"
+    found = loaded(tmp_path, main, **{"10": site}).settings
+    assert found.budget == Budget(1, 1200.0, 1)
+    assert (found.throttle, found.grace) == (Throttle((), 0.2, 0.5), Grace(60.0, 60.0))
 
 
 def test_labels_and_protected_units_add_up(tmp_path: Path) -> None:
@@ -331,10 +351,19 @@ def test_the_shipped_file_shows_every_setting_and_its_default() -> None:
             assert re.search(rf"(^|[\s{{]){name}: {shown}\s*$", text, re.MULTILINE), path
 
 
-def test_the_default_rules_say_why_and_stop_only_for_heat(tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", EXAMPLES, ids=[path.name for path in EXAMPLES])
+def test_an_example_can_be_used_as_it_is(tmp_path: Path, path: Path) -> None:
+    """And not one warning but for what a real host has in its other files."""
+    assert path.name.endswith(".yaml.example")
+    main = TOLD + 'workloads:\n  - {name: training, units: ["train@*.service"]}\n'
+    assert loaded(tmp_path, main, **{"20": path.read_text(encoding="utf-8")}).warnings == ()
+
+
+def test_the_default_rules_say_why_and_stop_only_for_heat_or_want_of_memory(tmp_path: Path) -> None:
     rules = loaded(tmp_path, "").settings.rules
     stopping = [rule for rule in rules if any("stop" in step.do for step in rule.ladder)]
-    assert stopping and all(rule.heat for rule in stopping)
+    assert {rule.metric for rule in stopping if not rule.heat} <= {"host.memory_pressure_full", "host.memory_full_in"}
+    assert any(rule.heat for rule in stopping)
     assert all(rule.severity is Severity.CRITICAL and rule.for_s >= 5 for rule in stopping)
     told = {name for rule in rules if rule.event for name in rule.event.classes}
     assert told == set(CLASSES) - {"informational", "ignore"}

@@ -15,7 +15,8 @@ from gpuwatch.cli.config import schema_text
 from gpuwatch.config.root import json_schema, root_table
 from gpuwatch.config.table import walk
 from tests.unit.config_files import problems
-from tests.unit.test_config_load import SHIPPED, WHOLE, uncommented
+from tests.unit.test_config_load import EXAMPLES, SHIPPED, WHOLE, uncommented
+from tests.unit.test_config_rules import EVERY_RULE
 
 KEPT = Path(__file__).parents[2] / "gpuwatch" / "config" / "gpuwatch.schema.json"
 
@@ -44,6 +45,8 @@ def test_the_schema_in_the_tree_is_the_one_that_is_made() -> None:
         default_rules_text().decode(),
         SHIPPED.read_text(encoding="utf-8"),
         uncommented(SHIPPED.read_text(encoding="utf-8")),
+        EVERY_RULE,
+        *(path.read_text(encoding="utf-8") for path in EXAMPLES),
     ],
 )
 def test_it_accepts_what_the_loader_accepts(validator: Any, text: str) -> None:
@@ -67,7 +70,9 @@ CHANNEL = "alerts:\n  channels:\n    - name: ops\n      type: wecom\n"
         "labels: {'a b': 1}",
         "budget: {destructive: -1}",
         "budget: {inside: 5m}",
-        "throttle: {gpus: []}",
+        "throttle: {gpus: ['3']}",
+        "throttle: {step: 0.15}",
+        "grace: {start: 30}",
         "evidence: {keep: {count: 1}}",
         "workloads: training",
         "workloads: [{name: w}]",
@@ -76,8 +81,8 @@ CHANNEL = "alerts:\n  channels:\n    - name: ops\n      type: wecom\n"
         "workloads: [{name: w, enabled: true}]",
         UNIT + "    containers: []",
         UNIT + "    containers: ['a b']",
-        UNIT + "    gpu_memory_limit: 1GiB",
-        UNIT + "    allow: [throttle]",
+        UNIT + "    gpu_memory_limit: 60G",
+        UNIT + "    allow: [freeze]",
         UNIT + "    priority: high",
         UNIT + "    stop: {checkpoint: {}}",
         RULE,
@@ -94,6 +99,13 @@ CHANNEL = "alerts:\n  channels:\n    - name: ops\n      type: wecom\n"
         RULE + "    metric: gpu.temperature\n    above: 90\n    ladder: [stop]",
         RULE + "    metric: gpu.temperature\n    above: 90\n    unless_supported: host.driver_silent",
         "rules: [{name: r, event: xid}]",
+        RULE + "    event: xid\n    change_over: 10m",
+        RULE + "    event: xid\n    keep: 10m",
+        RULE + "    event: {kind: xid, count: 0, within: 1h}",
+        RULE + "    event: {kind: xid, count: 2, within: 1h, different: pids}",
+        RULE + "    event: xid\n    only: {gpus: ['3']}",
+        RULE + "    event: xid\n    only: {cards: [GPU-3d9a*]}",
+        RULE + "    event: xid\n    only: {models: []}",
         "patterns: [{name: p}]",
         "patterns: [{name: p, literal: abc}]",
         "patterns: [{name: p, literal: abcd, severity: loud}]",
@@ -104,6 +116,7 @@ CHANNEL = "alerts:\n  channels:\n    - name: ops\n      type: wecom\n"
         "xid_classes: [{xid: 31, class: links, reason: x}]",
         "xid_classes: [{xid: 0, class: link, reason: x}]",
         "xid_classes: [{xid: 31, enabled: true}]",
+        "xid_classes: [{xid: 31, class: link, reason: x, until: tomorrow}]",
         CHANNEL,
         CHANNEL + "      key: 693a91f6-7a3c-4bc4-97a0-0ec2ffa5aaaa",
         CHANNEL + "      key: {credential: 693a91f6-7a3c-4bc4-97a0-0ec2ffa5aaaa}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,8 @@ def test_check_says_ok(tmp_path: Path, capsys: Capture) -> None:
     path = write(tmp_path, WHOLE, **{"10": ""})
     assert main(["config", "check", "--config", path]) == 0
     said = capsys.readouterr()
-    assert said.out == "ok: mode enforce, 21 rules, workloads: 'training', channels: 'ops' (2 files read)\n"
+    rules = len(load(path, channel_types()).settings.rules)
+    assert said.out == f"ok: mode enforce, {rules} rules, workloads: 'training', channels: 'ops' (2 files read)\n"
     (warning,) = said.err.splitlines()
     assert "warning: workloads[0].containers: this version shows" in warning
 
@@ -73,8 +75,7 @@ def test_what_show_prints_is_the_same_configuration(tmp_path: Path, capsys: Capt
     assert [str(rule).replace(rule.origin, "") for rule in again.rules] == [
         str(rule).replace(rule.origin, "") for rule in first.rules
     ]
-    for name in ("mode", "language", "interval_s", "labels", "workloads", "protect", "budget", "channels", "host"):
-        assert getattr(again, name) == getattr(first, name)
+    assert replace(again, rules=()) == replace(first, rules=())
 
 
 def test_show_as_json(tmp_path: Path, capsys: Capture) -> None:

@@ -10,10 +10,11 @@ from typing import Any, Optional
 import pytest
 
 from gpuwatch.model.gpu import DriverState, GpuReport, GpuSample
+from gpuwatch.model.gpu_change import GpuChange
 from gpuwatch.model.instant import Instant
 from gpuwatch.model.reading import value
 from gpuwatch.system.nvml.client import NvmlClient
-from gpuwatch.system.nvml.wire import readings_to_wire, to_wire
+from gpuwatch.system.nvml.wire import change_from_wire, readings_to_wire, to_wire
 
 HELLO = {"hello": {"pid": 1, "binding": "pynvml 1"}}
 
@@ -489,3 +490,137 @@ def test_n12_capabilities_are_found_anew_by_the_next_child(bench: Bench) -> None
     bench.after(1)
     bench.after(2)
     assert bench.after(1).capabilities == {}
+
+
+class TestChanges:
+    """Power limits and clocks (A15-A17): sent once, to a driver that answers, or not at all (S7)."""
+
+    CHANGE = GpuChange("c1", "GPU-1", "0000:01:00.0", 300.0, (210, 1200))
+
+    def sent(self, bench: Bench) -> list[GpuChange]:
+        orders = (order for question in bench.child.asked for order in question.get("changes", ()))
+        return [change_from_wire(order)[1] for order in orders]
+
+    def test_it_goes_with_the_next_question_and_may_be_begun_while_that_is_not_stale(self, bench: Bench) -> None:
+        bench.after(0)
+        bench.client.change(self.CHANGE)
+        assert self.sent(bench) == []
+        bench.after(1)
+        bench.after(1)
+        assert self.sent(bench) == [self.CHANGE]
+        assert change_from_wire(bench.child.asked[1]["changes"][0])[2] == 5001 + 3
+
+    def test_it_waits_for_a_question_that_is_a_little_late(self, bench: Bench) -> None:
+        bench.after(0)
+        bench.child.answers = False
+        bench.after(1)
+        bench.client.change(self.CHANGE)
+        bench.after(1)
+        bench.child.answer()
+        bench.after(1)
+        assert self.sent(bench) == [self.CHANGE]
+
+    def test_its_answer_is_told_once_with_the_time_of_the_question(self, bench: Bench) -> None:
+        bench.after(0)
+        bench.client.change(self.CHANGE)
+        bench.after(1)
+        number = bench.child.asked[-1]["changes"][0][0]
+        told = {"id": 2, "changed": [number, "", "", 300.0, 200, 700, None]}
+        bench.child.says += [told, told, {"id": 2, "changed": [number + 1, "", "", 1, 2, 3, 4]}]
+        (answer,) = bench.after(1).changed
+        assert (answer.id, answer.uuid, answer.problem, answer.at.boottime_s) == ("c1", "GPU-1", "", 5001)
+        assert (answer.power_limit_w, answer.power_limit_min_w, answer.power_limit_max_w) == (300, 200, 700)
+        assert answer.power_limit_default_w is None
+        assert bench.after(1).changed == ()
+
+    def test_an_answer_that_comes_late_is_told_all_the_same(self, bench: Bench) -> None:
+        """The limit is what it says, and nobody else knows."""
+        bench.after(0)
+        bench.client.change(self.CHANGE)
+        bench.child.answers = False
+        bench.after(1)
+        assert bench.cycles(60).state is DriverState.SILENT
+        number = bench.child.asked[-1]["changes"][0][0]
+        bench.child.says.append({"id": 2, "changed": [number, "", "", 300.0, 200, 700, 700]})
+        report = bench.after(1)
+        assert (report.state, [answer.id for answer in report.changed]) == (DriverState.SILENT, ["c1"])
+
+    def test_changes_under_one_id_have_an_answer_each(self, bench: Bench) -> None:
+        bench.after(0)
+        bench.client.change(self.CHANGE)
+        bench.client.change(self.CHANGE)
+        bench.after(1)
+        for order in bench.child.asked[-1]["changes"]:
+            bench.child.says.append({"id": 2, "changed": [order[0], "failed", "why", None, None, None, None]})
+        assert [(each.id, each.detail) for each in bench.after(1).changed] == [("c1", "why")] * 2
+
+    def test_nothing_is_sent_before_this_child_has_answered(self, bench: Bench) -> None:
+        bench.client.change(self.CHANGE)
+        bench.after(0)
+        bench.after(1)
+        assert self.sent(bench) == []
+        bench.client.release(10)
+        bench.child.broken = "ended"
+        bench.after(1)
+        bench.client.resume()
+        bench.client.change(self.CHANGE)
+        bench.cycles(3)
+        assert len(bench.children) == 2
+        assert self.sent(bench) == []
+
+    @pytest.mark.parametrize("trouble", ["silent", "paused", "released", "ended"])
+    def test_what_waits_is_dropped_when_the_driver_is_in_trouble(self, bench: Bench, trouble: str) -> None:
+        bench.after(0)
+        if trouble == "silent":
+            bench.child.answers = False
+            bench.cycles(5)
+        elif trouble == "paused":
+            bench.client.pause("after an Xid 119")
+        elif trouble == "released":
+            bench.client.release(600)
+        else:
+            bench.child.broken = "ended"
+        bench.client.change(self.CHANGE)
+        assert bench.after(1).state is not DriverState.OK
+        if trouble == "silent":
+            bench.child.answer()
+            bench.child.answers = True
+        elif trouble == "released":
+            bench.child.broken = "ended"
+            bench.after(1)
+        bench.client.resume()
+        assert bench.cycles(5).state is DriverState.OK
+        assert [asked for child in bench.children for asked in child.asked if asked.get("changes")] == []
+
+    def test_an_answer_of_a_child_is_none_of_the_next_one_s(self, bench: Bench) -> None:
+        bench.after(0)
+        bench.client.change(self.CHANGE)
+        bench.after(1)
+        number = bench.child.asked[-1]["changes"][0][0]
+        bench.child.broken = "ended"
+        assert bench.after(1).changed == ()
+        bench.cycles(3)
+        bench.child.says.append({"id": 9, "changed": [number, "", "", 300, 200, 700, 700]})
+        assert bench.after(1).changed == ()
+
+    def test_nonsense_is_a_failed_driver(self, bench: Bench) -> None:
+        bench.after(0)
+        bench.child.says.append({"id": 1, "changed": [1]})
+        assert bench.after(1).taken is not None
+        assert bench.children[0].hung_up
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"power_limit_w": 0.0},
+            {"power_limit_w": -5.0},
+            {"power_limit_w": float("nan")},
+            {"power_limit_w": float("inf")},
+            {"graphics_clock_mhz": (1200, 210)},
+            {"graphics_clock_mhz": (0, 210)},
+            {"graphics_clock_mhz": (210, 1200), "unlock_clocks": True},
+        ],
+    )
+    def test_what_no_card_could_be_set_to_is_not_even_a_change(self, wrong: dict[str, Any]) -> None:
+        with pytest.raises(ValueError, match=r"clock|limit"):
+            GpuChange("c", "GPU-1", "0000:01:00.0", **wrong)

@@ -10,7 +10,7 @@ from gpuwatch.model.metric import METRICS
 from gpuwatch.model.reading import UNSUPPORTED, Reading, failed, value
 
 # Return codes of nvml.h.
-INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, FUNCTION_NOT_FOUND = 2, 3, 6, 13
+INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, FUNCTION_NOT_FOUND = 2, 3, 4, 6, 13
 GPU_IS_LOST, RESET_REQUIRED, VERSION_MISMATCH = 15, 16, 25
 _LOST = {
     GPU_IS_LOST: "the driver can no longer reach it (NVML error 15, GPU is lost)",
@@ -24,11 +24,15 @@ Field = Union[int, tuple[int, int]]
 
 
 class Unsupported(Exception):
-    """The card, the driver or the binding does not offer this."""
+    """The card, the driver or the binding does not offer this; the text is fit for people."""
 
 
 class Trouble(Exception):
-    """It should have worked and did not; the text is fit for people."""
+    """It should have worked and did not; the text is fit for people, `code` is NVML's, 0 where the binding failed."""
+
+    def __init__(self, text: str, code: int = 0) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class Lost(Exception):
@@ -47,7 +51,7 @@ class Calls:
         known_as = name + ("/v2" if options else "")
         function = getattr(self.api, name, None)
         if function is None or known_as in self._missing:
-            raise Unsupported(name)
+            raise Unsupported(f"{name}: not in this driver's library or its Python module")
         try:
             return function(*arguments, **options)
         except self.api.NVMLError as error:
@@ -59,12 +63,12 @@ class Calls:
         code = getattr(error, "value", 999)
         if code in (FUNCTION_NOT_FOUND, VERSION_MISMATCH):
             self._missing.add(name)
-            raise Unsupported(name) from error
-        if code == NOT_SUPPORTED:
-            raise Unsupported(name) from error
+        text = f"{name}: {error} (NVML error {code})"
+        if code in (FUNCTION_NOT_FOUND, VERSION_MISMATCH, NOT_SUPPORTED):
+            raise Unsupported(text) from error
         if code in _LOST:
             raise Lost(_LOST[code]) from error
-        raise Trouble(f"{name}: {error} (NVML error {code})") from error
+        raise Trouble(text, code) from error
 
 
 class Handle:

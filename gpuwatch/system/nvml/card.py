@@ -127,12 +127,14 @@ class Card:
         reasons = attempt_any(
             lambda: int(gpu.ask("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"))
         )
-        limit = gpu.number("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit", divisor=1000)
+        # What is in force, and what was asked for: the latter tells when somebody else changes it.
+        enforced = gpu.number("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit", divisor=1000)
         readings = {
             "gpu.utilisation": rates if isinstance(rates, Reading) else value(rates.gpu),
             "gpu.memory_utilisation": rates if isinstance(rates, Reading) else value(rates.memory),
             "gpu.power": gpu.number("nvmlDeviceGetPowerUsage", divisor=1000),
-            "gpu.power_limit": limit,
+            "gpu.power_limit": enforced,
+            "gpu.power_limit_set": gpu.number("nvmlDeviceGetPowerManagementLimit", divisor=1000),
             "gpu.energy": gpu.number("nvmlDeviceGetTotalEnergyConsumption", divisor=1000),
             "gpu.pstate": gpu.number("nvmlDeviceGetPerformanceState"),
             "gpu.fan": gpu.number("nvmlDeviceGetFanSpeed"),

@@ -14,14 +14,18 @@ Standard output, one JSON object a line:
     {"id", "listed": [[pci, uuid, name], ...]}    what the kernel module lists, when NVML can't name a GPU
     {"id", "done": "ok", "driver", "library", "unanswered": [index, ...]}
                                                   all GPUs have answered, or the wait for them is over
+    {"id", "changed": [number, problem, detail, limit, least, most, default]}
+                                                  what became of a change (model/gpu_change.py), in W or null
     {"id", "probe": "ok"}                         the driver answers
     {"id": 0, "done": STATE, "reason"}            nothing can be read (a DriverState, or "locked"); it ends
-Standard input: {"op": "sample", "id", "processes", "minute"}, where the last two say what is due beside the
-readings of each second, or {"op": "probe", "id"}; the end of it, or SIGTERM, means "end when no call is under way".
+Standard input: {"op": "sample", "id", "processes", "minute", "changes"}, where the next two say what is due beside
+the readings of each second and the last is what to set (wire.py) after the readings, so that they don't wait for it;
+or {"op": "probe", "id"}; the end of it, or SIGTERM, means "end when no call is under way".
 
 Each GPU has a thread, so that one that is slow or hangs does not hold up the others: a GPU that has answered before
 is waited for PROMPT_S, a new one PATIENCE_S, and an answer that comes later is sent all the same, under the
-question's number.
+question's number. A change is for the thread of its GPU. While that one owes an answer the change is given up without
+a word, for the asker to repeat: a write that a hanging driver lets through minutes later is worse than none (S7).
 """
 
 from __future__ import annotations
@@ -34,22 +38,25 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Optional
 
 from gpuwatch.model.errors import SourceError
+from gpuwatch.model.gpu_change import GpuChange
 from gpuwatch.system.lock import HostLock
 from gpuwatch.system.nvml.calls import FOREIGN, Calls, Lost, Trouble, Unsupported
 from gpuwatch.system.nvml.card import Card
+from gpuwatch.system.nvml.changes import Outcome, carry_out, not_there
 from gpuwatch.system.nvml.information import read_information
-from gpuwatch.system.nvml.wire import readings_to_wire, to_wire
+from gpuwatch.system.nvml.wire import change_from_wire, readings_to_wire, to_wire
 
 # What nvmlInit may answer, as states of the client's (model/gpu.py).
 _LIBRARY_NOT_FOUND, _MISMATCH = 12, 18
 
 Send = Callable[[dict[str, Any]], None]
+Order = tuple[int, GpuChange, float]  # the client's number, the change, until when it may be begun
 
 
 class Unavailable(Exception):
@@ -71,6 +78,12 @@ class Question:
     with_processes: bool
     with_minute: bool
     listing: int
+    orders: Sequence[Order] = ()
+
+
+def changed(number: int, order_number: int, outcome: Outcome) -> dict[str, Any]:
+    """The message."""
+    return {"id": number, "changed": [order_number, *outcome]}
 
 
 class GpuThread(threading.Thread):
@@ -80,7 +93,7 @@ class GpuThread(threading.Thread):
         self, calls: Calls, index: int, send: Send, answered: queue.SimpleQueue[tuple[int, int]], driver_path: str
     ) -> None:
         super().__init__(name=f"gpu-{index}")
-        self.index, self.busy, self.known = index, False, False
+        self.index, self.busy, self.known, self.uuid = index, False, False, ""
         self._calls, self._send, self._answered, self._driver_path = calls, send, answered, driver_path
         self._questions: queue.SimpleQueue[Optional[Question]] = queue.SimpleQueue()
         self._card: Optional[Card] = None
@@ -122,13 +135,23 @@ class GpuThread(threading.Thread):
         if fresh and with_minute:
             self._send_minute(card, question.number)  # first of all, so that the first report is whole
         self._send({"id": question.number, "gpu": to_wire(sample)})
-        self.known = True
+        self.known, self.uuid = True, sample.uuid
         late = with_minute and not fresh
-        self.busy = late
+        goes_on = late or bool(question.orders)
+        self.busy = goes_on
         self._answered.put((question.number, self.index))
+        for order in question.orders:
+            self._change(question.number, order)
         if late:
             self._send_minute(card, question.number)
+        if goes_on:  # else the next question may be there already
             self.busy = False
+
+    def _change(self, number: int, order: Order) -> None:
+        order_number, change, until = order
+        outcome = carry_out(self._calls, change, until)
+        if outcome is not None:
+            self._send(changed(number, order_number, outcome))
 
     def _send_minute(self, card: Card, number: int) -> None:
         readings = card.minute()
@@ -151,9 +174,10 @@ class Driver:
         _initialise(api)
         self._about = {"driver": self._version(), "library": _library_path()}
 
-    def sample(self, number: int, with_processes: bool, with_minute: bool) -> None:
+    def sample(self, number: int, with_processes: bool, with_minute: bool, orders: Sequence[Order]) -> None:
         """Answer one question. Raises Unavailable when the driver can't even count its GPUs."""
         self._follow_count()
+        self._refuse_unknown(number, orders)
         deadlines: dict[tuple[int, int], float] = {}
         unanswered = []
         for thread in self._threads:
@@ -165,7 +189,8 @@ class Driver:
                 patience_s = self._prompt_s if thread.known else self._patience_s
                 asked = time.monotonic()
                 deadlines[number, thread.index] = asked + patience_s
-                thread.ask(Question(number, with_processes, with_minute, self._listing))
+                ours = [order for order in orders if order[1].uuid == thread.uuid]
+                thread.ask(Question(number, with_processes, with_minute, self._listing, ours))
                 # One after another, while each answers promptly: threads that run at once fight for the
                 # interpreter's lock, at some hundred switches a second. A slow one delays the next by no more.
                 self._collect(deadlines, asked + TURN_S, (number, thread.index))
@@ -173,6 +198,14 @@ class Driver:
             self._collect(deadlines, max(deadlines.values()), None)
         unanswered += [index for _, index in deadlines]
         self._send({"id": number, "done": "ok", **self._about, "unanswered": sorted(unanswered)})
+
+    def _refuse_unknown(self, number: int, orders: Sequence[Order]) -> None:
+        """Answer for cards that are not there; while one has not told its UUID, nobody can say."""
+        there = {thread.uuid for thread in self._threads}
+        if "" not in there:
+            for order_number, change, _ in orders:
+                if change.uuid not in there:
+                    self._send(changed(number, order_number, not_there(change)))
 
     def _collect(
         self, deadlines: dict[tuple[int, int], float], until: float, wanted: Optional[tuple[int, int]]
@@ -300,7 +333,9 @@ def _serve(send: Send, lock_path: str, driver_path: str, patience_s: float, prom
         for line in sys.stdin.buffer:
             question = json.loads(line)
             if question.get("op") == "sample":
-                driver.sample(int(question["id"]), bool(question.get("processes")), bool(question.get("minute")))
+                orders = [change_from_wire(order) for order in question.get("changes", ())]
+                due = bool(question.get("processes")), bool(question.get("minute"))
+                driver.sample(int(question["id"]), *due, orders)
             elif question.get("op") == "probe":
                 driver.probe(int(question["id"]))
     finally:

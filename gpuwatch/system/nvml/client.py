@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Optional
 
 from gpuwatch.model.gpu import DriverState, GpuIdentity, GpuReport, GpuSample
+from gpuwatch.model.gpu_change import GpuChange
 from gpuwatch.model.instant import Instant
 from gpuwatch.system.child import JsonChild
 from gpuwatch.system.lock import Holder, HostLock
@@ -17,6 +18,7 @@ from gpuwatch.system.nvml.information import Listed
 from gpuwatch.system.nvml.inventory import Inventory
 from gpuwatch.system.nvml.orphan import signal_orphan
 from gpuwatch.system.nvml.patience import Asked, Child, Patience, Question, Rest, Stuck
+from gpuwatch.system.nvml.pending import PendingChanges
 from gpuwatch.system.nvml.wire import from_wire, readings_from_wire
 from gpuwatch.system.protocols import Clock
 
@@ -83,6 +85,7 @@ class NvmlClient:
         self._capabilities = Capabilities()
         self._newest: dict[int, tuple[Asked, GpuSample]] = {}  # by index
         self._owed: dict[int, Asked] = {}  # GPUs that have not answered, by index
+        self._changes = PendingChanges()
         self._last = GpuReport(DriverState.STARTING)  # with the last good samples
 
     # protocols.GpuDriver
@@ -103,7 +106,10 @@ class NvmlClient:
         self._judge(spare_child)
         if self._last.taken != taken and any(sample.processes is not None for sample in self._last.samples):
             self._processes_owed = False
-        return self._report()
+        report = self._report()
+        if report.state is not DriverState.OK:
+            self._changes.drop()
+        return replace(report, changed=self._changes.told())
 
     def fds(self) -> tuple[int, ...]:
         """See protocols.GpuDriver."""
@@ -112,6 +118,10 @@ class NvmlClient:
     def expect(self, gpus: Sequence[GpuIdentity]) -> None:
         """See protocols.GpuDriver."""
         self._inventory.expect(gpus)
+
+    def change(self, change: GpuChange) -> None:
+        """See protocols.GpuDriver."""
+        self._changes.add(change)
 
     def pause(self, why: str) -> None:
         """See protocols.GpuDriver. What is under way now is still taken."""
@@ -177,6 +187,7 @@ class NvmlClient:
             self._problem = (DriverState.FAILED, f"the process that talks to the driver has ended ({child.end})")
         child.release()
         self._child = self._question = None
+        self._changes.forget()
         if self._leaving:
             self._leaving, self._stuck = False, None  # whatever hung is gone
         else:
@@ -205,7 +216,11 @@ class NvmlClient:
             return
         self._asked[self._number] = asked
         self._asked.pop(self._number - _REMEMBERED, None)
-        due = {"processes": self._processes_owed, "minute": self._question.with_minute}
+        due: dict[str, Any] = {"processes": self._processes_owed, "minute": self._question.with_minute}
+        # Only to a child that has told what is there, about a driver that answers.
+        if self._newest and self._report().state is DriverState.OK:
+            due["changes"] = self._changes.hand_over(asked, self._patience.silent_s)
+        self._changes.drop()
         self._child.send({"op": "sample", "id": self._number, **due})
 
     def _receive(self, wait_s: float) -> None:
@@ -233,6 +248,8 @@ class NvmlClient:
             self._take_sample(int(message["id"]), from_wire(message["gpu"]))
         elif "minute" in message:
             self._take_minute(int(message["id"]), message["minute"])
+        elif "changed" in message:
+            self._changes.take(message["changed"])
         elif "listed" in message:
             self._inventory.listed_by_kernel(Listed(str(a), str(b), str(c)) for a, b, c in message["listed"])
         elif self._question is None or message["id"] != self._question.number:

@@ -69,7 +69,6 @@ def _limits(gpu: Handle) -> dict[str, Reading]:
         "gpu.power_limit_min": least,
         "gpu.power_limit_max": most,
         "gpu.power_limit_default": gpu.number("nvmlDeviceGetPowerManagementDefaultLimit", divisor=1000),
-        "gpu.power_limit_set": gpu.number("nvmlDeviceGetPowerManagementLimit", divisor=1000),
     }
     for which, clock in enumerate(CLOCKS):
         readings[f"gpu.max_{clock}_clock"] = gpu.number("nvmlDeviceGetMaxClockInfo", arguments=(which,))

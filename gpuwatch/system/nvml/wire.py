@@ -1,4 +1,4 @@
-"""GPU samples as JSON objects between the NVML child and its client: small and quick to read, once a second."""
+"""GPU samples and changes as JSON objects between the NVML child and its client: small, and quick to read."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Optional
 
 from gpuwatch.model.gpu import GpuProcess, GpuSample, MigInstance, ProcessList
+from gpuwatch.model.gpu_change import GpuChange
 from gpuwatch.model.reading import UNSUPPORTED, Reading, failed, value
 
 UNIDENTIFIED = "unidentified-"  # stands for a UUID that could not be read, with the index behind it
@@ -55,6 +56,19 @@ def from_wire(data: dict[str, Any]) -> GpuSample:
             for uuid, gi, ci, name, readings, listed in data["instances"]
         ),
     )
+
+
+def change_to_wire(number: int, change: GpuChange, until: float) -> list[Any]:
+    """`number` is the client's; `until` is of CLOCK_MONOTONIC, which is the same in both processes."""
+    lock = None if change.graphics_clock_mhz is None else list(change.graphics_clock_mhz)
+    return [number, until, change.id, change.uuid, change.pci, change.power_limit_w, lock, change.unlock_clocks]
+
+
+def change_from_wire(data: list[Any]) -> tuple[int, GpuChange, float]:
+    """The same again. Raises TypeError or ValueError on anything else."""
+    number, until, name, uuid, address, watts, lock, unlock = data
+    mhz = None if lock is None else (int(lock[0]), int(lock[1]))
+    return int(number), GpuChange(str(name), str(uuid), str(address), watts, mhz, bool(unlock)), float(until)
 
 
 def readings_to_wire(readings: Mapping[str, Reading]) -> dict[str, Any]:

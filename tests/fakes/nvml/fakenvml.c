@@ -20,7 +20,7 @@
  *     N.reasons = BITMASK   N.supported_reasons = BITMASK   N.fan = PERCENT   N.pstate = 0
  *     N.compute = PID:BYTES[:INSTANCE] ...   N.graphics = ...   N.mps = ...   BYTES may be `-`: not available
  *     N.parent_lists = no     the card itself lists no processes, its MIG instances do
- *     once a minute: see minute.c
+ *     once a minute: see minute.c      what can be set: see changes.c
  *
  * Faults; CALL is the symbol's name, "nvmlInit" for every form of that:
  *     CALL.error = 18   N.CALL.error = 3   N.error = 15     NVML's error code: a call, a GPU's call, all of a GPU's calls
@@ -61,16 +61,20 @@ static char *trim(char *text) {
     return text;
 }
 
-static void read_scenario(void) {
+static const char *scenario_path(void) {
     const char *path = getenv("FAKE_NVML");
-    int fd = open(path ? path : "/etc/fakenvml.conf", O_RDONLY | O_CLOEXEC);
-    ssize_t got, size = 0;
-    scenario.lines = 0;
-    if (fd < 0) return;
+    return path ? path : "/etc/fakenvml.conf";
+}
+
+/* Add a file's lines to the scenario; returns how much of the text is used. */
+static ssize_t read_lines(const char *path, ssize_t used) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got, size = used;
+    if (fd < 0) return used;
     while ((got = read(fd, scenario.text + size, MOST_BYTES - 1 - size)) > 0) size += got;
     close(fd);
     scenario.text[size] = 0;
-    char *rest = scenario.text, *line;
+    char *rest = scenario.text + used, *line;
     while ((line = strsep(&rest, "\n")) && scenario.lines < MOST_LINES) {
         char *equals = strchr(line, '=');
         if (!equals || *trim(line) == '#') continue;
@@ -78,12 +82,26 @@ static void read_scenario(void) {
         scenario.key[scenario.lines] = trim(line);
         scenario.value[scenario.lines++] = trim(equals + 1);
     }
+    return size + 1 < MOST_BYTES ? size + 1 : size;
+}
+
+static void read_scenario(void) {
+    char path[512];
+    scenario.lines = 0;
+    ssize_t used = read_lines(scenario_path(), 0);
+    set_file(path, sizeof path);
+    read_lines(path, used);
 }
 
 static const char *look_up(const char *key) {
     for (int i = scenario.lines; i-- > 0;)
         if (!strcmp(scenario.key[i], key)) return scenario.value[i];
     return NULL;
+}
+
+void set_file(char *out, size_t size) {
+    const char *path = look_up("set_file");
+    snprintf(out, size, "%s%s", path ? path : scenario_path(), path ? "" : ".set");
 }
 
 /* The value of NAME for a GPU (its own line, else the one of *), or of NAME itself for gpu < 0. */
@@ -359,7 +377,6 @@ int nvmlDeviceGetUtilizationRates(gpu_t gpu, struct utilisation *out) {
     return sscanf(text, "%u %u", &out->gpu, &out->memory) == 2 ? SUCCESS : NOT_SUPPORTED;
 }
 UINT_CALL(nvmlDeviceGetPowerUsage, "power")
-UINT_CALL(nvmlDeviceGetPowerManagementLimit, "limit")
 UINT_CALL(nvmlDeviceGetEnforcedPowerLimit, "limit")
 UINT_CALL(nvmlDeviceGetFanSpeed, "fan")
 UINT_CALL(nvmlDeviceGetPerformanceState, "pstate")
@@ -373,17 +390,18 @@ int nvmlDeviceGetPowerManagementDefaultLimit(gpu_t gpu, uint *out) {
     WANT(text, gpu, "limits");
     return sscanf(text, "%*u %*u %u", out) == 1 ? SUCCESS : NOT_SUPPORTED;
 }
-#define CLOCK_CALL(call, name) \
+#define CLOCK_CALL(call, name, answer) \
     int call(gpu_t gpu, int which, uint *out) { \
         char word[32]; \
         ENTER_GPU(gpu); \
         if (which < 0 || which > 3) return INVALID_ARGUMENT; \
         if (!word_at(gpu_setting(gpu, name), which, word, sizeof word)) return NOT_SUPPORTED; \
-        *out = strtoul(word, NULL, 0); \
+        uint mhz = strtoul(word, NULL, 0); \
+        *out = (answer); \
         return SUCCESS; \
     }
-CLOCK_CALL(nvmlDeviceGetClockInfo, "clocks")
-CLOCK_CALL(nvmlDeviceGetMaxClockInfo, "max_clocks")
+CLOCK_CALL(nvmlDeviceGetClockInfo, "clocks", locked_clock(gpu, which, mhz))
+CLOCK_CALL(nvmlDeviceGetMaxClockInfo, "max_clocks", mhz)
 ULL_CALL(nvmlDeviceGetCurrentClocksEventReasons, "reasons")
 ULL_CALL(nvmlDeviceGetCurrentClocksThrottleReasons, "reasons")
 ULL_CALL(nvmlDeviceGetSupportedClocksEventReasons, "supported_reasons")

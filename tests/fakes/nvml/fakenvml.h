@@ -6,7 +6,7 @@
 
 enum {
     SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6,
-    INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, VERSION_MISMATCH = 25
+    INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, VERSION_MISMATCH = 25, UNKNOWN = 999
 };
 
 typedef unsigned int uint;
@@ -18,6 +18,8 @@ const char *setting(int gpu, const char *format, ...);
 const char *gpu_setting(gpu_t gpu, const char *name); /* NAME of a GPU, or migI.NAME of its instance */
 const char *word_at(const char *text, int position, char *out, size_t size);
 int text_answer(const char *text, char *out, uint size);
+void set_file(char *out, size_t size); /* where changes are kept */
+uint locked_clock(gpu_t gpu, int which, uint mhz);
 const char *minute_field(gpu_t gpu, uint id, uint scope, char *out, size_t size);
 
 #define ENTER(gpu_index) do { int code_ = enter(__func__, (gpu_index)); if (code_) return code_; } while (0)

@@ -59,6 +59,20 @@ class Scenario:
         self.lines[f"{index}.margin"] = str(max_operating - celsius)
         self.write()
 
+    @property
+    def set_path(self) -> Path:
+        """Where the library keeps what was set; what is in it counts more than the scenario (changes.c)."""
+        return self.path.with_name(self.path.name + ".set")
+
+    def written(self) -> list[str]:
+        """What was set, oldest first: "2.limit = 300000" (mW), "2.locked = 210 1200" (MHz)."""
+        return self.set_path.read_text("utf-8").splitlines() if self.set_path.exists() else []
+
+    def limit_by_hand(self, index: int, watts: int) -> None:
+        """Another tool sets a card's power limit."""
+        with self.set_path.open("a", encoding="utf-8") as file:
+            file.write(f"{index}.limit = {watts * 1000}\n")
+
     def processes(self, index: int, of: Iterable[tuple[int, Optional[int]]], kind: str = "compute") -> None:
         """The (pid, bytes) of a card's compute, graphics or mps list."""
         self.set(f"{index}.{kind}", " ".join(f"{pid}:{'-' if used is None else used}" for pid, used in of))

@@ -1,0 +1,16 @@
+"""What is carried out once an intent is written down."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Effect(str, Enum):
+    """See the machines that ask for them: actions/machine.py and actions/reversible.py."""
+
+    PRESERVE = "preserve"  # write the evidence bundle
+    STOP = "stop"
+    KILL = "kill"
+    ASK = "ask"  # what is set now
+    SET = "set"  # to Intent.value
+    RESTORE = "restore"  # to Intent.before

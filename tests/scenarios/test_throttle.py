@@ -1,0 +1,89 @@
+"""A hot card is slowed down before its job is stopped, and gets its power back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpuwatch.model.intent import IntentState
+from tests.scenarios.bench import CONFIG, TRAIN, Bench
+
+THROTTLE = (
+    CONFIG
+    + """
+rules:
+  - name: gpu-hot
+    metric: gpu.slowdown_margin
+    below: 3
+    for: 3s
+    clear: {above: 8, for: 5s}
+    severity: warning
+    ladder:
+      - do: [throttle]
+      - {after: 60s, do: [stop]}
+"""
+)
+
+
+def test_a_hot_card_is_throttled_deeper_and_gets_its_power_back(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, THROTTLE)
+    before = bench.host.cards.power_limit_w(3)
+    bench.run(3)
+    bench.heat(88)
+    bench.run(8)
+    first = bench.host.cards.power_limit_w(3)
+    assert first < before
+    bench.run(40)
+    assert bench.host.cards.power_limit_w(3) < first
+    bench.heat(70)
+    bench.run(12)
+    assert bench.host.cards.power_limit_w(3) == before
+    (intent,) = bench.intents
+    assert (intent.action, intent.state, intent.before) == ("throttle", IntentState.UNDONE, before)
+    assert bench.calls() == []
+
+
+def test_when_it_does_not_help_the_job_is_stopped_while_the_throttle_stays(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, THROTTLE)
+    before = bench.host.cards.power_limit_w(3)
+    bench.heat(88)
+    bench.run(90, until=lambda: ("stop", TRAIN) in bench.calls())
+    assert ("stop", TRAIN) in bench.calls()
+    assert bench.host.cards.power_limit_w(3) < before
+    bench.heat(40)
+    bench.run(30)
+    assert bench.host.cards.power_limit_w(3) == before
+
+
+def test_a_killed_daemon_finds_its_throttle_again(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, THROTTLE)
+    before = bench.host.cards.power_limit_w(3)
+    bench.heat(88)
+    bench.run(8)
+    assert bench.host.cards.power_limit_w(3) < before
+    bench.restart()
+    bench.heat(60)
+    bench.run(12)
+    assert bench.host.cards.power_limit_w(3) == before
+
+
+def test_a_rule_that_is_taken_out_takes_its_throttle_along(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, THROTTLE)
+    before = bench.host.cards.power_limit_w(3)
+    bench.heat(88)
+    bench.run(8)
+    assert bench.host.cards.power_limit_w(3) < before
+    bench.write_config(CONFIG + "\nrules:\n  - {name: gpu-hot, enabled: false}\n")
+    bench.reload()
+    bench.run(5)
+    assert bench.host.cards.power_limit_w(3) == before
+
+
+def test_observe_mode_says_what_it_would_have_set(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, THROTTLE.replace("mode: enforce", "mode: observe"))
+    before = bench.host.cards.power_limit_w(3)
+    bench.heat(88)
+    bench.run(20)
+    assert bench.host.cards.power_limit_w(3) == before
+    (intent,) = bench.intents
+    assert (intent.state, intent.before) == (IntentState.WOULD_HAVE, before)
+    assert intent.value is not None and intent.value < before
