@@ -96,6 +96,7 @@ class Executor:
                     if wish.action in self.changes
                     else self.bundle_id(now, wish.rule, wish.gpu or wish.target or "host"),
                     level=wish.level,
+                    because=dict(wish.because),
                     observe=wish.observe,
                     heat=wish.heat,
                     users=wish.users,

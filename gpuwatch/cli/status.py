@@ -75,15 +75,15 @@ def _orders(view: Mapping[str, Any], utc_s: float) -> list[str]:
     """Who tied gpuwatch's hands, before anything else."""
     standing = orders.orders_in(view, utc_s)
     lines = []
-    for words, order, end in (
-        ("DISARMED", standing.disarmed, "gpuwatch arm"),
-        ("MAINTENANCE", standing.maintenance, "gpuwatch maintenance off"),
+    for words, order, meaning, end in (
+        ("DISARMED", standing.disarmed, "Nothing is touched", "gpuwatch arm"),
+        ("MAINTENANCE", standing.maintenance, "Nothing is touched, nobody is told", "gpuwatch maintenance off"),
     ):
         if order is not None:
             until = orders.shown_until(order) or "until taken back"
             why = f": {order.comment}" if order.comment else ""
             lines.append(paint(safe(f"{words} by {order.by} {until}{why}"), "red"))
-            lines.append(f"Nothing is touched meanwhile. End it: {end}")
+            lines.append(f"{meaning} meanwhile. End it: {end}")
     if standing.silences:
         lines.append(f"{_count(len(standing.silences), 'silence')}: gpuwatch silence list")
     return lines

@@ -28,7 +28,7 @@ from gpuwatch.model.reading import UNSUPPORTED, Reading, failed, value
 
 ALL_GPUS = (-1,)
 MOST_GPUS = 64
-LINE = Text(r"(?s)(?=.*\S).{1,4000}", "a line of a log")
+LINE = Text(r"(?=[\s\S]*\S)[\s\S]{1,4000}", "a line of a log")
 ANY_TEXT = Text(r"[^\x00-\x1f\x7f-\x9f]{1,300}", "one line of text")
 _WORDS = {"unsupported": UNSUPPORTED, "failed": failed("the call failed"), "auto": None}
 
@@ -222,6 +222,27 @@ class Ramps(Kind):
     def schema(self) -> Schema:
         """An object of pairs."""
         return {"type": "object"}
+
+
+@dataclass(frozen=True)
+class Each(Kind):
+    """A list of records; what is wrong with one does not hide what is wrong with another."""
+
+    record: Record
+    most: int = 1000
+
+    def check(self, node: Node, path: str, report: Report) -> Optional[Found]:
+        """A tuple of the good ones."""
+        if node.kind != "list" or len(node.items) > self.most:
+            said = f"a list of {len(node.items)}" if node.kind == "list" else an(node)
+            report.error(node.place, path, f"expected a list of at most {self.most} entries, not {said}")
+            return None
+        found = [self.record.check(item, f"{path}[{number}]", report) for number, item in enumerate(node.items)]
+        return Found(tuple(each for each in found if each is not None), node.place)
+
+    def schema(self) -> Schema:
+        """An array."""
+        return {"type": "array", "items": self.record.schema(), "maxItems": self.most}
 
 
 @dataclass(frozen=True)

@@ -270,7 +270,7 @@ def _read_key(source: KeySource) -> str:
 
 def load_settings(path: str) -> Loaded:
     """The configuration with the channel types that exist. Raises ConfigError."""
-    return load(path, channel_types=channel_types())
+    return load(path, channel_types=channel_types(), now_utc_s=time.time())
 
 
 # The real host

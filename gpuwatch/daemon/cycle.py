@@ -161,6 +161,7 @@ class Cycle:
         self._heard: list[JournalBatch] = []
         self._failed_with: Optional[JournalBatch] = None  # the first batch of a cycle that failed
         self._resident = resident
+        self._started = ports.clock.now() if resident else None
         self._notes = Notes(stored.state)
         self._orders = orders_of(stored.state, ports.clock.now())
         self._by_hand: tuple[ByHand, ...] = ()  # since the last cycle
@@ -243,6 +244,8 @@ class Cycle:
         units = ports.units.observe(_control_groups(at_work), now)
         self._watch_directories(at_work)
         fabric = ports.fabric.observe(report, now)
+        if self._classes != self.settings.class_overrides(now.utc_s):  # one has ended
+            self._listen_to_workloads()
         self.listen()
         batches, self._heard = self._heard, []
         events = tuple(event for batch in batches for event in self._journal_source.events(batch, now))
@@ -346,7 +349,8 @@ class Cycle:
             name for workload in self.settings.workloads for name in workload.containers if ":" not in name
         )
         own = tuple(glob for pattern in self.settings.patterns for glob in pattern.units)
-        self._journal_source.configure(Interest(units), compiled(self.settings), self.settings.class_overrides())
+        self._classes = self.settings.class_overrides(self.ports.clock.now().utc_s)
+        self._journal_source.configure(Interest(units), compiled(self.settings), self._classes)
         self.ports.journal.watch(Interest((*units, *own, *sorted(service_units())), containers))
 
     def _take_inventory(self, report: GpuReport) -> None:
@@ -382,6 +386,7 @@ class Cycle:
             period_s=self._period_s,
             host_name=self._host_name,
             orders=self._orders,
+            started=self._started,
         )
         return step(self._policy, inputs, self.settings)
 

@@ -10,6 +10,7 @@ from gpuwatch.model.instant import Instant
 
 SOME_LIMIT_W = 500.0  # where none is recorded; only that there is one matters
 
+
 class PastClock:
     """Implements protocols.Clock: the moment that is looked at."""
 

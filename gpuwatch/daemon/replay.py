@@ -7,11 +7,12 @@ how the card would have answered can not. `Played.caveats` says what else can't 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Optional
 
 from gpuwatch.daemon.past import PastClock, PastGpus
+from gpuwatch.daemon.quiet import Quiet
 from gpuwatch.daemon.rehearsal import Rehearsal, Shown
 from gpuwatch.daemon.told import Entry
 from gpuwatch.model.event import Event
@@ -33,7 +34,6 @@ from gpuwatch.store.history_rows import EventFilter, KnownGpu
 WHOEVER = "whoever-was-there@gpu{}.service"
 SOMEBODY = Workload("whoever was there", units=("whoever-was-there@*.service",))
 FULL_ROWS_S = 15.0  # rows farther apart are of the thinned part of the history, or a gap is between
-LOOK_AGAIN_S = 60.0  # a rule about a change needs a point now and then, also in quiet times
 MOST_EVENTS = 100_000
 LOOKED_AT = 12
 MODES = {"silent": DriverState.SILENT, "absent": DriverState.ABSENT, "mismatch": DriverState.MISMATCH}
@@ -63,11 +63,14 @@ class _Player:
 
     rehearsal: Rehearsal
     gpus: PastGpus
-    limits: Mapping[str, tuple[tuple[Optional[float], Optional[float]], ...]]
-    changes: frozenset[str]
+    quiet: Quiet
     fed: Optional[Instant] = None
-    last: dict[tuple[str, str], Optional[float]] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
+
+    def at_rest(self) -> bool:
+        """Nothing is pending, open or under way."""
+        kept = self.rehearsal.kept
+        return not (kept.policy.alerts or kept.policy.incidents or any(each.open for each in kept.intents))
 
 
 class _Replay:
@@ -90,14 +93,7 @@ class _Replay:
         gpus = PastGpus(self._clock)
         manager = StageSystemd(self._systemd, [WHOEVER.format(gpu.index) for gpu in self._known])
         rehearsal = Rehearsal(_observing(settings), self._clock, gpus, manager, StageHolds())
-        rules = [rule for rule in settings.rules if rule.enabled and rule.metric is not None]
-        limits: dict[str, tuple[tuple[Optional[float], Optional[float]], ...]] = {}
-        for rule in rules:
-            if rule.threshold is not None and rule.change_over_s is None and rule.metric is not None:
-                limit = (rule.threshold.above, rule.threshold.below)
-                limits[rule.metric] = (*limits.get(rule.metric, ()), limit)
-        changes = frozenset(rule.metric for rule in rules if rule.change_over_s is not None and rule.metric)
-        return _Player(rehearsal, gpus, limits, changes)
+        return _Player(rehearsal, gpus, Quiet(settings))
 
     def run(self) -> Played:
         """Moment by moment."""
@@ -153,7 +149,8 @@ class _Replay:
             self._traces.add(rich.report)
         attributions = tuple(self._somebody(sample, now) for sample in report.samples)
         for player in self._players:
-            if not self._quiet(player, rich.report, rich.host.readings, events, now):
+            quiet = player.quiet.passes(rich.report, rich.host.readings, player.fed, now)
+            if events or not quiet or not player.at_rest():
                 player.fed = now
                 shown = Shown(
                     now,
@@ -204,50 +201,6 @@ class _Replay:
         memory = 0 if used is None or used.value is None else int(used.value)
         owner = Owner(1000 + sample.index, 1, 1.0, "unknown", 0, "unknown", "unit", unit, None, f"/{unit}", memory)
         return Attribution(sample.uuid, now, (owner,), (owner.pid,))
-
-    def _quiet(
-        self, player: _Player, report: GpuReport, host: Mapping[str, Reading], events: tuple[Event, ...], now: Instant
-    ) -> bool:
-        """True when the policy could make nothing of this moment: nothing is pending or open, nothing crosses a limit.
-        It only saves time: a week of a big host has a million rows."""
-        kept = player.rehearsal.kept
-        if events or kept.policy.alerts or kept.policy.incidents or any(each.open for each in kept.intents):
-            return False
-        age = None if player.fed is None else now.since(player.fed)
-        if age is None or report.state is not DriverState.OK:
-            return False
-        if player.changes and age >= LOOK_AGAIN_S:
-            return False
-        if any(sample.lost for sample in report.samples):
-            return False
-        for metric, limits in player.limits.items():
-            readings = (
-                [sample.reading(metric) for sample in report.samples]
-                if metric.startswith("gpu.")
-                else [host.get(metric)]
-            )
-            for reading in readings:
-                number = None if reading is None else reading.value
-                if number is None:
-                    continue
-                if any(
-                    (above is not None and number > above) or (below is not None and number < below)
-                    for above, below in limits
-                ):
-                    return False
-        return not self._changed(player, report)
-
-    def _changed(self, player: _Player, report: GpuReport) -> bool:
-        """For rules about a change: a value that is another one than when the policy last saw it."""
-        news = False
-        for sample in report.samples:
-            for metric in player.changes:
-                reading = sample.reading(metric)
-                number = None if reading is None else reading.value
-                if player.last.get((sample.uuid, metric), number) != number:
-                    news = True
-                player.last[(sample.uuid, metric)] = number
-        return news
 
     def _caveats(self) -> Iterator[str]:
         settings = self._policies[0]

@@ -89,7 +89,7 @@ class _Play:
             self._take_in(self.stage.play())
             if clock.elapsed_s >= self._silent_until_s:
                 self._cycle()
-            if clock.elapsed_s >= due_s:
+            while due_s <= clock.elapsed_s:
                 due_s += self.settings.interval_s
             hurried = hurried + 1 if self.rehearsal.hurries() and clock.elapsed_s >= self._silent_until_s else 0
             soon_s = clock.elapsed_s + HURRY_S
@@ -98,6 +98,7 @@ class _Play:
 
     def _process(self, kept: Kept) -> Rehearsal:
         stage = self.stage
+        stage.gpus.begin_anew()
         return Rehearsal(self.settings, stage.clock, stage.gpus, stage.manager, stage.holds, kept)
 
     # What the story does to gpuwatch itself

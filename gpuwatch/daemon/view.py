@@ -171,7 +171,8 @@ def _order_words(orders: Orders) -> list[str]:
     parts = []
     for words, order in (("DISARMED", orders.disarmed), ("MAINTENANCE", orders.maintenance)):
         if order is not None:
-            until = "" if order.until is None else time.strftime(" until %m-%d %H:%M", time.localtime(order.until.utc_s))
+            end = order.until
+            until = "" if end is None else time.strftime(" until %m-%d %H:%M", time.localtime(end.utc_s))
             parts.append(f"{words} by {order.by}{until}")
     return parts
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Optional
 
+from gpuwatch.model.event import Scalar
 from gpuwatch.model.instant import Instant
 
 
@@ -78,6 +80,7 @@ class Intent:
     earlier: Optional[float] = None  # what we set before `value`: until `value` is confirmed either may be in force
     applied: Optional[Instant] = None
     reapplied: int = 0  # how often it had reverted by itself
+    because: Mapping[str, Scalar] = field(default_factory=dict)  # why this target, as in the wish
 
     @property
     def rung(self) -> tuple[int, str, int, str, str]:

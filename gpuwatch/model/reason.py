@@ -13,6 +13,11 @@ CLOSED_BY_HAND = "closed_by_hand"
 NO_READING = "no_reading"  # missing, stale, failed or implausible: neither fires nor clears (S3)
 
 # Why no action is wanted now
+NEGLIGIBLE = "negligible"  # who could be stopped uses too little of what is short
+LOST_LIST = "lost_list"  # the card is lost: its last list of processes serves a hold, not a stop
+NOT_UNITS = "not_units"  # what is over the limit runs in containers, which are not stopped
+MPS_SERVER = "mps_server"  # it serves everybody's processes
+RULED_OUT = "ruled_out"  # it was refused, or a person forbade it
 NO_WORKLOAD = "no_workload"  # nobody on the GPU belongs to a configured workload
 NOBODY_THERE = "nobody_there"  # no process uses the GPU
 ATTRIBUTION_UNKNOWN = "attribution_unknown"  # the process list can't be trusted (S11)

@@ -33,6 +33,7 @@ class Wish:
     users: tuple[str, ...] = ()
     used_bytes: int = 0
     level: int = 0  # of a throttle: 1 is the lightest
+    because: Mapping[str, Scalar] = field(default_factory=dict)  # why this target: policy.victims.Choice.facts()
 
     @property
     def rung(self) -> tuple[int, str, int, str, str]:

@@ -15,7 +15,6 @@ from gpuwatch.model.instant import Instant
 from gpuwatch.model.notification import Transition
 from gpuwatch.policy import incidents
 from gpuwatch.policy.repeats import cured
-from gpuwatch.policy.repeats import cured
 from gpuwatch.policy.state import Outcome, PolicyState
 
 

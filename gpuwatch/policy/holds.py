@@ -22,7 +22,7 @@ def rung(alert: Alert, rule: Rule, step: int, situation: Situation) -> Rung:
         if intent.open and intent.id not in situation.orders.released:
             observe = situation.observes(situation.workload(intent.workload))
             wishes.append(wish_again(intent, observe=intent.observe or observe, sample=alert.sample))
-    if alert.cleared is not None:
+    if alert.cleared is not None or situation.orders.forbids(alert.incident):
         return Rung(tuple(wishes), ended=True)
     # One that was put back when an earlier alert of this incident ended is wanted anew; one that a person ended is not.
     settled = {
@@ -54,4 +54,4 @@ def _targets(alert: Alert, rule: Rule, step: int, situation: Situation) -> tuple
             for intent in situation.intents
             if intent.incident == alert.incident and intent.action == "stop" and intent.state in _STOPPED
         )
-    return tuple(candidate.unit for candidate in choose(alert, rule, situation, "hold").candidates)
+    return tuple(sorted(each.unit for each in choose(alert, rule, situation, "hold").candidates))

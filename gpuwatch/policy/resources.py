@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Optional
 
+from gpuwatch.model import reason
 from gpuwatch.model.rule import Rule
 from gpuwatch.policy import victims
 from gpuwatch.policy.conditions import usable
@@ -13,7 +14,9 @@ from gpuwatch.policy.victims import Choice, Resource, Seen
 
 
 def choose(alert: Alert, rule: Rule, situation: Situation, action: str = "stop") -> Choice:
-    """Whom an action of this alert may hit, and why."""
+    """Whom an action of this alert may hit, and why. A full disk or a silent driver is nobody's doing that shows."""
+    if alert.subject.kind not in ("gpu", "unit", "workload") and not _about_memory(rule):
+        return Choice((), reason.NO_WORKLOAD)
     seen = Seen(situation.now, situation.settings, situation.attributions, situation.subjects)
     return victims.choose(_resource(alert, rule, situation), seen, action)
 
@@ -35,3 +38,9 @@ def _resource(alert: Alert, rule: Rule, situation: Situation) -> Resource:
 def _card_memory(uuid: str, situation: Situation) -> Optional[float]:
     sample = situation.samples.get(uuid)
     return None if sample is None else usable("gpu.memory_total", sample.reading("gpu.memory_total"))
+
+
+def _about_memory(rule: Rule) -> bool:
+    if rule.event is not None:
+        return rule.event.kind in ("oom_kill", "oomd_kill")
+    return (rule.metric or "").startswith("host.memory")

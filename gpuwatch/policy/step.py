@@ -31,7 +31,7 @@ from gpuwatch.model.wish import Decision, Wish
 from gpuwatch.policy import conditions, facts, incidents
 from gpuwatch.policy.explained import children, follows, inhibited
 from gpuwatch.policy.ladder import climb
-from gpuwatch.policy.plausibility import assess
+from gpuwatch.policy.plausibility import FROZEN, JUMP, assess
 from gpuwatch.policy.repeats import Repeats
 from gpuwatch.policy.situation import Situation, heat_metric
 from gpuwatch.policy.state import (
@@ -164,6 +164,8 @@ class _Step:
             return  # neither fires nor clears
         sample = self.by_uuid.get(subject.id)
         limit = conditions.limits(rule, sample)
+        if key in self.alerts and not limit[0].holds(number) and self._falsely_cool(rule, sample):
+            return
         period_s = conditions.period_of(rule, self.inputs.period_s)
         alert, news = conditions.judge(self.alerts.get(key), rule, subject, label, number, taken, period_s, limit)
         if alert is not None:
@@ -180,6 +182,13 @@ class _Step:
         alert = self.alerts.get(key)
         if alert is not None and alert.incident:
             self._note_peaks(alert, rule.metric, number, limit[0].below is not None, sample)
+
+    def _falsely_cool(self, rule: Rule, sample: Optional[GpuSample]) -> bool:
+        """A reading that stands still under load, or fell faster than anything cools, clears nothing (S3)."""
+        if not rule.heat or sample is None:
+            return False
+        trace = self.inputs.traces.get(sample.uuid, Trace())
+        return assess(sample, trace, self.samples, heat_metric(rule)).suspect in (FROZEN, JUMP)
 
     def _note_peaks(
         self, alert: Alert, metric: str, number: float, worse_below: bool, sample: Optional[GpuSample]
@@ -297,7 +306,8 @@ class _Step:
                 self._decide(climbed.reason, alert.rule, alert.subject, alert.label, more)
             self.alerts[key] = climbed
             wanted.extend(taken)
-            self._note_reason(climbed, situation)
+            chosen = next((wish.because for wish in taken if wish.because), {})
+            self._note_why(climbed, {"reason": climbed.reason, **self._why(climbed, situation), **chosen})
         self.wishes = list(one_a_gpu(wanted))
 
     def _situation(self, firing: list[Alert]) -> Situation:
@@ -334,15 +344,14 @@ class _Step:
             return {"by": situation.inhibited.get(alert.subject, "")}
         return {}
 
-    def _note_reason(self, alert: Alert, situation: Situation) -> None:
-        """The message says why nothing is done: keep the newest reason with the cause."""
+    def _note_why(self, alert: Alert, why: Mapping[str, Scalar]) -> None:
+        """The message says why nothing is done, or why it was this target: keep the newest with the cause."""
         incident = self.incidents.get(str(alert.incident))
         if incident is None:
             return
-        more = {"reason": alert.reason, **self._why(alert, situation)}
         causes = tuple(
-            replace(cause, facts={**cause.facts, **more})
-            if cause.rule == alert.rule and cause.facts.get("reason") != alert.reason
+            replace(cause, facts={**cause.facts, **why})
+            if cause.rule == alert.rule and any(cause.facts.get(name) != why.get(name) for name in ("reason", "victim"))
             else cause
             for cause in incident.causes
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpuwatch.model import reason
 from gpuwatch.model.instant import Instant
 from gpuwatch.model.intent import Intent, IntentState
@@ -34,8 +36,10 @@ def rung(alert: Alert, rule: Rule, step: int, situation: Situation, blocked: str
         return Rung(reason=reason.REPLACED, ended=True)
     if blocked:
         return Rung(reason=blocked)
+    if situation.orders.forbids(alert.incident):
+        return Rung(reason=reason.VETOED)
     out = {intent.target for intent in mine if intent.state is IntentState.REFUSED}
-    vetoed = {intent.target for intent in mine if intent.id in situation.orders.vetoed}
+    vetoed = {intent.target for intent in mine if situation.orders.forbids(intent.incident, intent.id)}
     stopped = {intent.target for intent in mine if intent.state is IntentState.VERIFIED}
     choice = choice.without(out | vetoed, stopped)  # one that came back is the last choice
     if not choice.candidates:
@@ -48,7 +52,9 @@ def rung(alert: Alert, rule: Rule, step: int, situation: Situation, blocked: str
     if situation.said(alert, "stop", chosen.unit):
         return Rung(reason=reason.WOULD_HAVE, ended=True)  # another rule of this incident has said so
     because = obstacle(alert, rule, chosen, situation)
-    return Rung(reason=because) if because else Rung((_wish(chosen, alert, rule, step, situation),))
+    if because:
+        return Rung(reason=because)
+    return Rung((replace(_wish(chosen, alert, rule, step, situation), because=choice.facts()),))
 
 
 def _keep(
@@ -65,7 +71,7 @@ def _keep(
     While nobody can tell (stale or unknown attribution, a suspect reading), it is neither dropped nor carried
     out: the wish stays with the sample that it had.
     """
-    if intent.id in situation.orders.vetoed and intent.sent is None:
+    if situation.orders.forbids(intent.incident, intent.id) and intent.sent is None:
         return Rung(reason=reason.VETOED)
     if blocked:
         return Rung((wish_again(intent),), blocked)
@@ -99,6 +105,9 @@ def _listed(alert: Alert, candidate: Candidate, situation: Situation) -> Instant
     """When it was seen that this unit is the one: a wish is no newer than that."""
     if alert.subject.kind == "gpu":
         return situation.attributions[alert.subject.id].taken
+    if alert.subject.kind == "workload":
+        lists = [each.taken for each in situation.attributions.values()]
+        return min(lists, key=lambda taken: taken.boottime_s, default=alert.sample)
     mine = [
         each.taken for each in situation.subjects if (each.subject.kind, each.subject.id) == ("unit", candidate.unit)
     ]

@@ -36,7 +36,7 @@ def rung(alert: Alert, rule: Rule, step: int, situation: Situation, blocked: str
     gpu = alert.subject.id
     carrier = in_force(situation.intents, gpu)
     if carrier is not None:
-        if carrier.id in situation.orders.vetoed:
+        if situation.orders.forbids(carrier.incident, carrier.id):
             return alert, Rung(reason=reason.VETOED, ended=True)
         if not blocked:
             alert = _depth(alert, rule, carrier, situation)
@@ -46,7 +46,7 @@ def rung(alert: Alert, rule: Rule, step: int, situation: Situation, blocked: str
     mine = [each for each in situation.of_rung(alert, rule, step, "throttle") if not situation.overtaken(each)]
     if mine and mine[-1].state in _SETTLED:
         return alert, Rung(reason=mine[-1].reason, ended=True)
-    if any(intent.id in situation.orders.vetoed for intent in mine):
+    if situation.orders.forbids(alert.incident) or any(situation.orders.forbids(0, each.id) for each in mine):
         return alert, Rung(reason=reason.VETOED, ended=True)
     if situation.said(alert, "throttle", gpu):
         return alert, Rung(reason=reason.WOULD_HAVE, ended=True)  # another rule of this incident has said so

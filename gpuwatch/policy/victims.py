@@ -40,16 +40,16 @@ HIGHER_PRIORITY = "higher_priority"
 SMALLER = "smaller"
 LATER_NAME = "later_name"  # equal in all else
 PROTECTED = "protected"  # by the configuration, or a unit that is never touched
-NEGLIGIBLE = "negligible"
-MPS_SERVER = "mps_server"  # it serves everybody's processes
-RULED_OUT = "ruled_out"  # it was refused, or a person forbade it
+NEGLIGIBLE = reason.NEGLIGIBLE
+MPS_SERVER = reason.MPS_SERVER  # it serves everybody's processes
+RULED_OUT = reason.RULED_OUT  # it was refused, or a person forbade it
 CAME_BACK = "came_back"  # it was stopped for this before: the last choice
 VERDICTS = (
     *(CHOSEN, HIGHER_PRIORITY, SMALLER, LATER_NAME, PROTECTED, NEGLIGIBLE, MPS_SERVER, RULED_OUT, CAME_BACK),
     *(reason.NOT_CONFIRMED, reason.NOT_ALLOWED, reason.NO_READING),
 )
-LOST_LIST = "lost_list"  # the card is lost: its last list of processes serves a hold, not a stop
-NOT_UNITS = "not_units"  # what is over the limit runs in containers, which gpuwatch does not stop
+LOST_LIST = reason.LOST_LIST  # the card is lost: its last list of processes serves a hold, not a stop
+NOT_UNITS = reason.NOT_UNITS  # what is over the limit runs in containers, which gpuwatch does not stop
 
 # Why nobody, the most telling verdict first
 _WHY_NONE = (

@@ -70,7 +70,7 @@ class Cooling:
     """While this lasts the card is that much cooler each second than the story says, never below `to_c`; afterwards
     it warms up again at the same rate."""
 
-    when: str  # IDLE | THROTTLED
+    when: str  # IDLE (its work has ended, and the story has not said how hot it is since) | THROTTLED
     to_c: float
     per_second: float
 

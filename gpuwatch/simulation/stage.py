@@ -299,12 +299,22 @@ class Stage:
         if before and pid != before:
             self.processes.end(before)
             del self._there[name]
-            self.unit_files.end(self._group(name))
+            self._free_memory(name)
         if pid and pid != before:
             self._there[name] = pid
             self._put_process(pid, self._group(name), job.process, job.user)
             self._put_unit(name)
         return pid
+
+    def _free_memory(self, name: str) -> None:
+        """What an ended unit has used is available again, and nobody waits for memory."""
+        used = self.unit_files.groups[self._group(name)]["unit.memory_used"].value or 0.0
+        self.unit_files.end(self._group(name))
+        available, total = (self._figures[f"host.memory_{which}"].value for which in ("available", "total"))
+        if available is not None and total is not None:
+            self._set_host({"host.memory_available": value(min(total, available + used))})
+            for which in ("some", "full"):
+                self._figures[f"host.memory_pressure_{which}"] = value(0.0)
 
     def _put_process(self, pid: int, cgroup: str, name: str, user: str) -> None:
         if pid not in self._started:

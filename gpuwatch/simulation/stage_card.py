@@ -39,6 +39,7 @@ class StageCard:
         self._power: Optional[float] = None
         self._said: set[str] = set()
         self._busy: Optional[bool] = None
+        self._left_idle = False  # its work has ended, and the story has said nothing of its temperature since
         self._lived_s = 0.0
         if self.model.points is None:
             sim.without_margins(index)
@@ -72,8 +73,8 @@ class StageCard:
 
     def happen(self, what: Happening) -> None:
         """What the story says of the card as a whole."""
-        if "gpu.temperature" in what.readings:
-            self._cooler = 0.0
+        if "gpu.temperature" in what.readings or "gpu.temperature" in what.ramps:
+            self._cooler, self._left_idle = 0.0, False
         if what.lost is not None:
             (self._sim.lose if what.lost else self._sim.find)(self._index)
         if what.listed is not None:
@@ -87,7 +88,7 @@ class StageCard:
     def work(self, busy: bool) -> None:
         """It has processes, or has none any more: then what was said of its load has ended."""
         if self._busy and not busy:
-            self._power = None
+            self._power, self._left_idle = None, True
             for metric in _LOAD:
                 self._said.discard(metric)
                 self._sim.set_reading(self._index, metric, None)
@@ -100,13 +101,13 @@ class StageCard:
         seconds, self._lived_s = elapsed_s - self._lived_s, elapsed_s
         share = self._sim.power_limit_w(self._index) / LIMIT_DEFAULT_W
         said = self._celsius if self._celsius is not None else CALM_BUSY_C if self._busy else CALM_IDLE_C
-        state = (IDLE,) if not self._busy else (THROTTLED,) if share < 0.999 else ()
+        state = IDLE if self._left_idle and not self._busy else THROTTLED if share < 0.999 else ""
         celsius = said - self._cooler
-        cooling = [each for each in self._card.cools if each.when in state and celsius > each.to_c]
+        cooling = [each for each in self._card.cools if each.when == state and celsius > each.to_c]
         if self._celsius is not None and cooling:
             most = max(cooling, key=lambda each: each.per_second)
             self._cooler = min(self._cooler + most.per_second * seconds, said - most.to_c)
-        elif not any(each.when in state for each in self._card.cools):
+        elif not any(each.when == state for each in self._card.cools):
             back = max((each.per_second for each in self._card.cools), default=1.0)
             self._cooler = max(0.0, self._cooler - back * seconds)
         self._show(said - self._cooler)
@@ -134,10 +135,21 @@ class StageGpus:
     def __init__(self, sim: SimulatedGpus, cards: Sequence[StageCard]) -> None:
         self._sim = sim
         self._names = {sim.uuid(index): card.model.name for index, card in enumerate(cards)}
+        self._queue: list[GpuChange] = []
+        self._deaf = False
+
+    def begin_anew(self) -> None:
+        """Another process speaks to the driver: what the earlier one had queued, and answers to it, are gone."""
+        self._queue, self._deaf = [], True
 
     def sample(self, with_processes: bool, spare_child: bool, wait_s: float) -> GpuReport:
         """See protocols.GpuDriver."""
+        queue, self._queue = self._queue, []
+        for change in queue:
+            self._sim.change(change)
         report = self._sim.sample(with_processes, spare_child, wait_s)
+        if self._deaf:
+            self._deaf, report = False, replace(report, changed=())
         if all(self._names.get(each.uuid, each.name) == each.name for each in report.samples):
             return report
         named = tuple(replace(each, name=self._names.get(each.uuid, each.name)) for each in report.samples)
@@ -153,7 +165,7 @@ class StageGpus:
 
     def change(self, change: GpuChange) -> None:
         """See protocols.GpuDriver."""
-        self._sim.change(change)
+        self._queue.append(change)
 
     def pause(self, why: str) -> None:
         """See protocols.GpuDriver."""

@@ -249,14 +249,15 @@ class Systemd(Protocol):
         enable the cpu controller in a slice above that has containers below it.
 
         Each property that was ever written leaves a drop-in in /run/systemd/system.control until the next boot, also
-        once it is back to what it was: it goes on to outrank the unit's own file. systemd writes whole percents there,
-        so of a quota of 33.33% somebody's later daemon-reload makes 33%.
+        once it is back to what it was: it goes on to outrank the unit's own file. systemd 252 writes whole percents
+        there (257 two decimals), so of a quota of 33.33% somebody's later daemon-reload makes 33%.
         """
 
     def freeze_unit(self, name: str) -> None:
         """Stop every process of an active unit from running, and return when they do. Raises ActionError,
         unknown=True when that takes longer than the time-out, as with a process in state D: it then still happens
-        when that process comes back, unless the unit is thawed. Needs the unified cgroup hierarchy."""
+        when that process comes back, unless the unit is thawed (which systemd 247 refuses meanwhile, not 252 and
+        257). Needs the unified cgroup hierarchy, and a bus."""
 
     def thaw_unit(self, name: str) -> None:
         """Let them run again; nothing to do is no error. Raises ActionError, also while a job is queued for the unit;

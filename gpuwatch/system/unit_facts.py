@@ -184,7 +184,6 @@ def why_no_cpu_limit(reader: UnitReader, name: str, cgroup_root: str) -> str:
                 f"systemd would have to enable the cpu controller in {where} first, where containers run: "
                 "they could lose their GPUs"
             )
-        break  # what lies deeper is not enabled either, and was looked into
     return ""
 
 

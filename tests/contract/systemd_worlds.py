@@ -115,14 +115,14 @@ class RealWorld:
         name = f"contract-{kind.replace('_', '-')}-{os.getpid()}-{next(_numbers)}.service"
         unit, service = "", "ExecStart=/bin/sleep 1000\n"
         if kind == "stubborn":
-            service = "ExecStart=/bin/sh -c 'trap \"\" TERM; while :; do sleep 0.1; done'\n"
+            service = answering('""')
             service += f"TimeoutStopSec={STUBBORN_STOP_TIMEOUT_S}\n"
         elif kind == "always":
             service += "Restart=always\nRestartSec=100ms\n"
         elif kind == "no_manual_stop":
             unit = "RefuseManualStop=yes\n"
         elif kind == "polite":
-            service = "ExecStart=/bin/sh -c 'trap \"exit 0\" TERM; while :; do sleep 0.1; done'\n"
+            service = answering('"exit 0"')
         elif kind == "watched":
             service += f"WatchdogSec={WATCHDOG_S}\n"
         elif kind == "crowded":
@@ -172,6 +172,12 @@ class RealWorld:
             )
             self.container.sh(f"systemctl stop {names} 2>/dev/null || :; systemctl reset-failed")
         self._made.clear()
+
+
+def answering(trap: str) -> str:
+    """A service that answers SIGTERM with a shell's `trap`, and that has not started before it can."""
+    loop = f"trap {trap} TERM; systemd-notify --ready; while :; do sleep 0.1; done"
+    return f"Type=notify\nNotifyAccess=all\nExecStart=/bin/sh -c '{loop}'\n"
 
 
 def bus_of(container: Container, tree: Optional[CpuTree] = None, timeout_s: float = 2.0) -> SystemdBus:

@@ -17,7 +17,7 @@ from gpuwatch.system.protocols import CpuLimit, ListedUnit, Systemd
 from gpuwatch.system.systemctl import SystemctlFallback
 from gpuwatch.system.systemd import FailoverSystemd, NoAnswer, SystemdBus, Unreachable
 from tests.conftest import refuse
-from tests.contract.systemd_worlds import CpuTree, RealWorld, bus_of, systemctl_of
+from tests.contract.systemd_worlds import CpuTree, RealWorld, answering, bus_of, systemctl_of
 from tests.lab.hung_disk import stuck_process
 from tests.lab.nspawn import Container
 from tests.lab.refusal import why_no_booted_systemd, why_no_command
@@ -157,7 +157,7 @@ def test_a_cpu_limit_leaves_a_drop_in_but_never_reloads(
         expected = {"CPUQuotaPerSecUSec": "800ms", "CPUWeight": "[not set]", "DropInPaths": left}
         assert shown == {**expected, "NeedDaemonReload": "no"}
         text = (booted.root / left.lstrip("/")).read_text().splitlines()
-        assert text[-2:] == ["[Service]", "CPUQuota=80%"]
+        assert text[-1] in ("CPUQuota=80%", "CPUQuota=80.00%")
         world.systemd.set_cpu_limit(name, CpuLimit(None, 0))
         world.systemd.set_cpu_limit(name, CpuLimit())
         text = (booted.root / left.lstrip("/")).read_text().splitlines()
@@ -226,7 +226,7 @@ def test_a_unit_that_was_killed_frozen_is_not_frozen_when_it_runs_again(world: R
 
 def test_this_systemd_thaws_what_it_stops(world: RealWorld) -> None:
     """Up to 255; 257 leaves it frozen, so callers thaw first (protocols.Systemd.thaw_unit)."""
-    world.install("cold.service", "", "ExecStart=/bin/sh -c 'trap \"exit 0\" TERM; while :; do sleep 0.1; done'\n")
+    world.install("cold.service", "", answering('"exit 0"'))
     world.systemd.freeze_unit("cold.service")
     world.systemd.stop_unit("cold.service")
     world.until("cold.service", "inactive")
@@ -277,7 +277,7 @@ def test_without_a_bus_systemctl_takes_over(own_container: Container, tmp_path: 
         world.systemd.set_cpu_limit("busless.service", CpuLimit(500_000))
         assert world.systemd.cpu_limit("busless.service") == CpuLimit(500_000)
         for act in (world.systemd.freeze_unit, world.systemd.thaw_unit):
-            with pytest.raises(ActionError, match="connect to bus") as caught:
+            with pytest.raises(ActionError, match="connect to") as caught:
                 act("busless.service")
             assert not caught.value.unknown
         assert world.systemd.unit("busless.service").running

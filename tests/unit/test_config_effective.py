@@ -49,7 +49,8 @@ def card(index: int, name: str, **readings: object) -> dict[str, Any]:
 
 H100 = card(0, "NVIDIA H100 80GB HBM3", slowdown_margin=26.0, shutdown_margin=32.0, slowdown_point=87.0)
 GEFORCE = card(1, "NVIDIA GeForce RTX 4090", slowdown_margin=NO, shutdown_margin=NO, slowdown_point=NO)
-STARTING = card(2, "NVIDIA A100", shutdown_margin="not read", slowdown_margin="the driver said no")
+STARTING = card(2, "NVIDIA A100", shutdown_margin="not read")
+FAILING = card(2, "NVIDIA A100", shutdown_margin="the driver said no")
 LOST = {**card(3, "NVIDIA A100"), "lost": True, "readings": {}}
 
 
@@ -90,6 +91,7 @@ def test_a_card_that_does_not_tell_its_point_has_no_cap(tmp_path: Path, capsys: 
         (H100, "", "the card reports gpu.shutdown_margin"),
         (GEFORCE, "the card does not report gpu.shutdown_margin", ""),
         (STARTING, "", "it is not known whether the card reports gpu.shutdown_margin"),
+        (FAILING, "", "it is not known whether the card reports gpu.shutdown_margin"),
     ],
 )
 def test_a_rule_for_heat_is_for_cards_that_report_their_limits_or_for_the_others(

@@ -468,7 +468,7 @@ def test_a_fabric_manager_that_systemd_says_nothing_of(bench: Bench) -> None:
 
 
 def test_how_many_cards_are_hot(bench: Bench) -> None:
-    bare = {"slowdown_margin": UNSUPPORTED}
+    bare: dict[str, Any] = {"slowdown_margin": UNSUPPORTED}
     cards = [gpu(0, 84), gpu(1, 83), gpu(2, 85, **bare), gpu(3, 84, **bare), gpu(4, lost="gone"), gpu(5, 99)]
     assert host_number(bench.see(report(at(bench.at), *cards)), "host.gpus_hot") == 3
     assert host_number(bench.see(report(at(bench.at), gpu(0, 60))), "host.gpus_hot") == 0

@@ -224,8 +224,8 @@ def test_a_selector_of_other_subjects(kind: str, name: str, only: Selector, expe
 
 def counter(told: Story, seconds: float, errors: Optional[float]) -> None:
     now = at(seconds)
-    more = {} if errors is None else {"ecc_corrected": errors}
-    told.step(Inputs(now, report(now, gpu(0, **more))))
+    card = gpu(0) if errors is None else gpu(0, ecc_corrected=errors)
+    told.step(Inputs(now, report(now, card)))
 
 
 RISE = Rule(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,13 @@ def degrees(traces: Traces, index: int = 0) -> list[object]:
 
 def test_a_point_is_what_the_witnesses_say() -> None:
     traces = Traces()
-    readings = {"memory_temperature": 80, "energy": 5e6, "sm_clock": 1980, "memory_clock": 2619, "utilisation": 98}
+    readings: dict[str, Any] = {
+        "memory_temperature": 80,
+        "energy": 5e6,
+        "sm_clock": 1980,
+        "memory_clock": 2619,
+        "utilisation": 98,
+    }
     traces.add(report(at(1), gpu(0, 70, fan=BROKEN, **readings)))
     assert traces.of()[uuid(0)].points == (TracePoint(at(1), 70, 80, 650, 5e6, 1980, 2619, 98, None),)
 
