@@ -5,61 +5,96 @@ from __future__ import annotations
 import shlex
 from typing import Optional
 
-from gpuwatch.alerts.words import Words, foreign, short_unit
+from gpuwatch.alerts import changes
+from gpuwatch.alerts.changes import Around
+from gpuwatch.alerts.words import Words, foreign, pasteable, short_unit
 from gpuwatch.model.intent import Intent, IntentState
 
-MOST_TOLD = 2  # actions told one by one in a message
+MOST_TOLD = 3  # actions told one by one in a message
 
-_NOT_STOPPED = frozenset({IntentState.REFUSED, IntentState.FAILED, IntentState.WOULD_HAVE})
+_NOT_DONE = frozenset({IntentState.REFUSED, IntentState.FAILED, IntentState.WOULD_HAVE, IntentState.UNKNOWN})
 
 
-def stops(intents: tuple[Intent, ...], incident: int) -> tuple[Intent, ...]:
-    """The destructive intents of an incident, those that need a person first, then the newest."""
+def told(intents: tuple[Intent, ...], incident: int) -> tuple[Intent, ...]:
+    """The actions of an incident that people hear of: stops that need a person, other stops, throttles, holds."""
     mine = [intent for intent in intents if intent.incident == incident and intent.action != "snapshot"]
-    newest: dict[str, Intent] = {}
+    newest: dict[tuple[str, str], Intent] = {}
     for intent in mine:  # of many tries on one target the last one counts
-        newest[intent.target] = intent
+        newest[intent.action, intent.target] = intent
     return tuple(sorted(newest.values(), key=lambda intent: (_rank(intent), -intent.changed.utc_s, intent.target)))
 
 
 def _rank(intent: Intent) -> int:
-    if intent.state in _NOT_STOPPED or intent.state is IntentState.UNKNOWN:
+    if intent.state is IntentState.WITHDRAWN:
+        return 5
+    if intent.action != "stop":
+        return 3 if intent.action == "throttle" else 4
+    if intent.state in _NOT_DONE:
         return 0
-    if intent.open:
-        return 1
-    return 2 if intent.state is IntentState.VERIFIED else 3
+    return 1 if intent.open else 2
 
 
-def urgent(told: tuple[Intent, ...]) -> bool:
+def stops(actions: tuple[Intent, ...]) -> tuple[Intent, ...]:
+    """Those that stop something."""
+    return tuple(intent for intent in actions if intent.action == "stop")
+
+
+def urgent(actions: tuple[Intent, ...]) -> bool:
     """True when something that should have been stopped was not, or nobody knows."""
-    return any(_rank(intent) == 0 for intent in told)
+    return any(_rank(intent) == 0 for intent in actions)
 
 
-def suffix(words: Words, told: tuple[Intent, ...]) -> str:
+def suffix(words: Words, actions: tuple[Intent, ...]) -> str:
     """The end of a title: "stopping train@llama", "job NOT stopped"; "" when there is nothing to say."""
-    if not told:
+    if not actions:
         return ""
-    first = told[0]
+    first = actions[0]
+    if first.action == "throttle":
+        return words.say(f"suffix.{_throttle_suffix(first)}") if _throttle_suffix(first) else ""
+    if first.action != "stop":
+        return ""
     unit = short_unit(first.target)
     if first.state is IntentState.UNKNOWN:
         return words.say("suffix.uncertain")
-    if first.state in _NOT_STOPPED or (first.open and first.observe):
+    if first.state in _NOT_DONE or (first.open and first.observe):
         return words.say("suffix.not_stopped")
     if first.state in (IntentState.GONE, IntentState.VERIFIED):
         return words.say("suffix.stopped", unit=unit)
     return words.say("suffix.stopping", unit=unit) if first.open else ""
 
 
-def lines(words: Words, told: tuple[Intent, ...], rising: bool) -> list[str]:
-    """One or two lines for each action."""
+def _throttle_suffix(intent: Intent) -> str:
+    if intent.state in _NOT_DONE or (intent.state is IntentState.PLANNED and intent.observe):
+        return "not_throttled"
+    if changes.in_force(intent):
+        return "throttled"
+    if intent.state in (IntentState.PLANNED, IntentState.SENT):
+        return "throttling"
+    return "restored" if intent.state is IntentState.UNDONE else ""
+
+
+def not_done(actions: tuple[Intent, ...]) -> bool:
+    """True when the first of them was wanted and did not come about."""
+    return bool(actions) and actions[0].state in _NOT_DONE and actions[0].action in ("stop", "throttle")
+
+
+def lines(words: Words, actions: tuple[Intent, ...], around: Around) -> list[tuple[bool, str]]:
+    """A line or more for each action; True with those that can't be done without."""
     said = []
-    for intent in told[:MOST_TOLD]:
-        said.append(_line(words, intent))
-        if intent.state is IntentState.WOULD_HAVE:
-            said.append(words.say("action.nothing_done_rising" if rising else "action.nothing_done"))
-    if len(told) > MOST_TOLD:
-        said.append(words.say("action.more", count=len(told) - MOST_TOLD))
-    return said
+    stopped = {intent.target for intent in stops(actions) if intent.state is IntentState.VERIFIED}
+    for intent in actions[:MOST_TOLD]:
+        if intent.action == "throttle":
+            first, *more = changes.throttle(words, intent, around)
+            said += [(True, first), *((False, line) for line in more)]
+        elif intent.action == "hold":
+            said.append((True, changes.hold(words, intent, intent.target in stopped)))
+        else:
+            said.append((True, _line(words, intent)))
+        if intent.state is IntentState.WOULD_HAVE and intent.action != "hold" and not around.over:
+            said.append((True, words.say("action.nothing_done_rising" if around.rising else "action.nothing_done")))
+    if len(actions) > MOST_TOLD:
+        said.append((False, words.say("action.more", count=len(actions) - MOST_TOLD)))
+    return list(dict.fromkeys(said))
 
 
 def _line(words: Words, intent: Intent) -> str:
@@ -81,7 +116,8 @@ def _line(words: Words, intent: Intent) -> str:
         return words.say(key, unit=unit, duration=words.duration(took))
     if state is IntentState.WOULD_HAVE:
         return words.say("action.would_have", unit=unit, time=words.time(intent.changed))
-    return words.say(f"action.{state.value}", unit=unit, reason=words.reason(intent.reason, intent.detail))
+    key = state.value if state in _NOT_DONE or state is IntentState.WITHDRAWN else "unknown"
+    return words.say(f"action.{key}", unit=unit, reason=words.reason(intent.reason, intent.detail))
 
 
 def _took_s(intent: Intent) -> Optional[float]:
@@ -91,14 +127,20 @@ def _took_s(intent: Intent) -> Optional[float]:
     return intent.gone.since(intent.sent)
 
 
-def stopped(told: tuple[Intent, ...]) -> Optional[Intent]:
+def stopped(actions: tuple[Intent, ...]) -> Optional[Intent]:
     """The first action that verifiably stopped something."""
-    return next((intent for intent in told if intent.state is IntentState.VERIFIED), None)
+    return next((intent for intent in stops(actions) if intent.state is IntentState.VERIFIED), None)
 
 
-def start_command(intent: Intent) -> Optional[str]:
-    """How a person starts it again; None for a name that had to be cleaned, which nobody should paste."""
-    name = intent.target
-    if foreign(name) != name or name.startswith("-"):
+def held(actions: tuple[Intent, ...], unit: str) -> bool:
+    """True while a unit is kept from starting."""
+    return any(each.action == "hold" and each.target == unit and changes.in_force(each) for each in actions)
+
+
+def start_command(intent: Intent, actions: tuple[Intent, ...]) -> Optional[str]:
+    """How a person starts it again; None for a name that nobody should paste."""
+    if not pasteable(intent.target):
         return None
-    return f"systemctl start {shlex.quote(name)}"
+    unit = shlex.quote(intent.target)
+    start = f"systemctl start {unit}"
+    return f"gpuwatch hold release {unit} && {start}" if held(actions, intent.target) else start

@@ -19,7 +19,7 @@ MOST_WORDS = 160  # characters of a sentence from outside
 
 # Reasons whose detail says more than our own words: a system's error, names of units.
 _SENTENCES = frozenset({"not_loaded", "not_leaf", "has_containers", "takes_along"})
-_DETAILED = _SENTENCES | {"no_bundle", "stop_failed"}
+_DETAILED = _SENTENCES | {"no_bundle", "stop_failed", "change_failed", "overtaken"}
 
 # What chat services read as "call everybody", in the ways they write it.
 _CALL = re.compile(r"@(?=\s*(?:all|everyone|channel|here|所有人|全体成员)(?![A-Za-z0-9_]))", re.IGNORECASE)
@@ -91,9 +91,10 @@ class Words:
         if minutes < 60:
             return self.say("min", n=minutes)
         hours, rest = divmod(minutes, 60)
-        if hours < 24:
+        if hours < 24 or minutes == 1440:  # a limit of 24 h is called so
             return self.say("h_min", n=hours, m=rest) if rest else self.say("h", n=hours)
-        return self.say("d_h", n=hours // 24, m=hours % 24)
+        days, hours = divmod(hours, 24)
+        return self.say("d_h", n=days, m=hours) if hours else self.say("d", n=days)
 
     def time(self, moment: Instant, later_s: float = 0.0) -> str:
         """13:47:12 CST, local time; with the date when that is not today's."""
@@ -138,9 +139,15 @@ class Words:
         return foreign(code) if code else self.say("reason.unsaid")
 
     def metric(self, metric: str) -> str:
-        """The name of a metric for people; its own name when the catalogue has none."""
+        """The name of a metric for people; where the catalogue has none, what the table says of it, or its own name."""
         key = f"metric.{metric}"
-        return self.say(key) if has(key) else foreign(metric)
+        if has(key):
+            return self.say(key)
+        return METRICS[metric].text if metric in METRICS else foreign(metric)
+
+    def watts(self, before: float, value: float) -> dict[str, str]:
+        """Two power limits of which only the second carries the unit; as parameters of a text."""
+        return {"before": _digits(round(before)), "value": f"{_digits(round(value))} W"}
 
     def _local(self, utc_s: float) -> datetime:
         return datetime.fromtimestamp(utc_s, timezone.utc).astimezone(self.zone)
@@ -160,6 +167,11 @@ def number_of(value: Scalar) -> Optional[float]:
     if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e15:
         return float(value)
     return None
+
+
+def pasteable(name: str) -> bool:
+    """True for a name that may stand in a command: one that had to be cleaned is another's name by now."""
+    return bool(name) and foreign(name) == name and not name.startswith("-")
 
 
 def short_unit(unit: str) -> str:

@@ -300,7 +300,6 @@ TEXTS: dict[str, tuple[str, str]] = {
     "action.throttle_until": ("Restored after {duration} {condition}", "{condition}满 {duration}后自动恢复"),
     "until.below": ("below {value}", "低于 {value} "),
     "until.above": ("above {value}", "高于 {value} "),
-    "until.margin": ("at {value} or more below that point", "距该点 {value} 以上"),
     "until.ended": ("without that", "不再出现"),
     "action.next_stop": ("Still hot at {time}: the job is stopped", "若到 {time} 仍过热，将停任务"),
     "action.next_stop_worse": ("Not cooler by {time}: the job is stopped", "若到 {time} 仍未降温，将停任务"),

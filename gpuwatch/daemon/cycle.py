@@ -26,7 +26,7 @@ from gpuwatch.model.codec import decode, encode
 from gpuwatch.model.container import ContainerReport
 from gpuwatch.model.event import Event, Scalar
 from gpuwatch.model.gpu import Attribution, DriverState, GpuReport, Owner
-from gpuwatch.model.host import HostReport, WorkloadReport
+from gpuwatch.model.host import HostReport, SubjectReadings, WorkloadReport
 from gpuwatch.model.incident import Incident
 from gpuwatch.model.instant import Instant
 from gpuwatch.model.intent import Intent, IntentState
@@ -41,12 +41,14 @@ from gpuwatch.policy.step import step
 from gpuwatch.policy.victims import workload_of
 from gpuwatch.sources.clockwatch import ClockWatch
 from gpuwatch.sources.containers import ContainerSource
+from gpuwatch.sources.derived import Derived, Sight
 from gpuwatch.sources.fabric import FabricManager, FabricSource
 from gpuwatch.sources.gpu import GpuSource
 from gpuwatch.sources.host import HostSource
 from gpuwatch.sources.journal import JournalSource
 from gpuwatch.sources.owner_names import OwnerNames, container_ids
 from gpuwatch.sources.ring import Ring
+from gpuwatch.sources.trace import Traces
 from gpuwatch.sources.workloads import WorkloadSource
 from gpuwatch.store.database import Write
 from gpuwatch.store.history import History, IncidentOf
@@ -127,6 +129,7 @@ class Look:
     containers: ContainerReport
     fabric: Optional[FabricManager]
     batches: list[JournalBatch]
+    workloads: tuple[SubjectReadings, ...] = ()
 
 
 class Cycle:
@@ -163,6 +166,8 @@ class Cycle:
         self._resident = resident
         self._started = ports.clock.now() if resident else None
         self._notes = Notes(stored.state)
+        self._derived, self._traces = Derived(workload_of), Traces()
+        self._derived.restore(stored.state.get("nvlinks"))
         self._orders = orders_of(stored.state, ports.clock.now())
         self._by_hand: tuple[ByHand, ...] = ()  # since the last cycle
         self._clock_watch = ClockWatch(stored.state.get("clock"), resident)
@@ -239,7 +244,6 @@ class Cycle:
         attributions = ports.owner_names.name(attributions, containers)
         host = ports.host.observe(now, self._host_wait_s, report.stuck_since is not None, _pids(attributions))
         host = replace(host, readings={**host.readings, **self._own_readings(report, now)})
-        self.ring.add(report, host.readings, now)
         at_work = self._owners_at_work(attributions)
         units = ports.units.observe(_control_groups(at_work), now)
         self._watch_directories(at_work)
@@ -251,7 +255,14 @@ class Cycle:
         events = tuple(event for batch in batches for event in self._journal_source.events(batch, now))
         events += (*containers.events, *self._clock_watch.observe(now))
         self._note(events)
-        return Look(now, report, attributions, events, host, units, containers, fabric, batches)
+        problem = batches[-1].problem  # of the batch that was read just now
+        sight = Sight(now, report, host, units, attributions, containers, fabric, problem)
+        rich = self._derived.observe(sight, self.settings)
+        self.ring.add(rich.report, rich.host.readings, now)
+        self._traces.add(rich.report)
+        return Look(
+            now, rich.report, attributions, events, rich.host, rich.units, containers, fabric, batches, rich.workloads
+        )
 
     def _watch_directories(self, at_work: list[Owner]) -> None:
         """A job writes its checkpoints where it works: that file system must have room, too."""
@@ -338,6 +349,7 @@ class Cycle:
         else:
             return f"expected accept or forget, not {what[:40]!r}"
         self.ports.gpus.expect(self._inventory)
+        self._derived.forget(uuid)
         return ""
 
     # Its parts
@@ -380,7 +392,8 @@ class Cycle:
             events=look.events,
             intents=self._intents,
             host=look.host.readings,
-            subjects=(*look.host.subjects(), *look.units.subjects()),
+            subjects=(*look.host.subjects(), *look.units.subjects(), *look.workloads),
+            traces=self._traces.of(),
             problems=problems,
             stuck_pids=tuple(sorted({*report.stuck_pids, *(thread.pid for thread in look.host.stuck)})),
             period_s=self._period_s,
@@ -413,6 +426,7 @@ class Cycle:
             {
                 "inventory": encode(self._inventory),
                 "released": encode(self._released),
+                "nvlinks": self._derived.state(),
                 "orders": None if self._orders == Orders() else encode(self._orders),
                 "clock": dict(self._clock_watch.state()),
             }

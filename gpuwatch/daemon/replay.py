@@ -7,6 +7,7 @@ how the card would have answered can not. `Played.caveats` says what else can't 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Optional
@@ -36,7 +37,8 @@ SOMEBODY = Workload("whoever was there", units=("whoever-was-there@*.service",))
 FULL_ROWS_S = 15.0  # rows farther apart are of the thinned part of the history, or a gap is between
 MOST_EVENTS = 100_000
 LOOKED_AT = 12
-MODES = {"silent": DriverState.SILENT, "absent": DriverState.ABSENT, "mismatch": DriverState.MISMATCH}
+SILENT = ("silent", "late")  # as history names the driver's state
+_STATES = {each.value: each for each in DriverState}
 _GPU = tuple(name for name in METRICS_KEPT if name.startswith("gpu."))
 _SLOW = frozenset(name for name in _GPU if METRICS[name].every_s > 1)
 
@@ -108,7 +110,7 @@ class _Replay:
             self._widest_s = max(self._widest_s, period_s)
             due = []
             while events and events[0].seen.utc_s <= moment.at.utc_s:
-                due.append(events.pop(0))
+                due.append(events.popleft())
             self._show(moment, tuple(due), period_s)
             before = moment.at
             self._rows += 1
@@ -120,9 +122,10 @@ class _Replay:
             tuple(self._caveats()),
         )
 
-    def _events(self) -> list[Event]:
+    def _events(self) -> deque[Event]:
         wanted = EventFilter(self._since, self._until, most=MOST_EVENTS)
-        return sorted((noted.event for noted in self._reader.events(wanted)), key=lambda event: event.seen.utc_s)
+        found = (noted.event for noted in self._reader.events(wanted))
+        return deque(sorted(found, key=lambda event: event.seen.utc_s))
 
     def _offered(self, gpu: KnownGpu) -> frozenset[str]:
         """What the card told at some moments of the time: what it never tells it does not offer."""
@@ -175,12 +178,12 @@ class _Replay:
             self._silent_since = None
             return GpuReport(DriverState.OK, taken=moment.at, samples=samples)
         state = next((row.state for row in moment.gpus.values()), "")
-        driver = MODES.get(state, DriverState.FAILED if state and state != "not_listed" else DriverState.OK)
-        if state in ("silent", "late") and self._silent_since is None:
-            self._silent_since = moment.at
-        elif state not in ("silent", "late"):
+        if state not in SILENT:
             self._silent_since = None
-        return GpuReport(driver, reason=f"recorded: {state}", taken=None, stuck_since=self._silent_since)
+        elif self._silent_since is None:
+            self._silent_since = moment.at
+        driver = DriverState.SILENT if state in SILENT else _STATES.get(state, DriverState.OK)
+        return GpuReport(driver, reason=f"recorded: {state}", stuck_since=self._silent_since)
 
     def _sample(self, gpu: KnownGpu, moment: Moment) -> GpuSample:
         row, offered = moment.gpus[gpu.uuid], self._offers[gpu.uuid]

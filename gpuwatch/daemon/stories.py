@@ -22,7 +22,7 @@ from gpuwatch.policy.victims import workload_of
 from gpuwatch.simulation.scenario import REFUSES, Happening, Scenario
 from gpuwatch.simulation.stage import REBOOT_S, Stage
 from gpuwatch.sources.clockwatch import ClockWatch
-from gpuwatch.sources.derived import Derived, Sight
+from gpuwatch.sources.derived import Derived, Enriched, Sight
 from gpuwatch.sources.gpu import GpuSource
 from gpuwatch.sources.journal import JournalSource
 from gpuwatch.sources.trace import Traces
@@ -183,7 +183,8 @@ class _Play:
         for event in events:
             if event.kind == "xid" and event.fields.get("xid") in (119, 120) and event.at.boot_id == now.boot_id:
                 stage.gpus.pause(f"after an Xid {event.fields['xid']}")
-        rich = sources.derived.observe(Sight(now, report, host, units, attributions), self.settings)
+        sight = Sight(now, report, host, units, attributions)
+        rich = _as_told(sight, sources.derived.observe(sight, self.settings))
         sources.traces.add(rich.report)
         kept = self.rehearsal.kept
         self._orders = current(self._orders, now, kept.intents, kept.policy)
@@ -199,6 +200,20 @@ class _Play:
             self._orders,
             self._started,
         )
+
+
+def _as_told(sight: Sight, rich: Enriched) -> Enriched:
+    """What the story says of a derived metric holds, too: nothing that was read is replaced by what was derived."""
+    samples = tuple(
+        replace(after, readings={**after.readings, **before.readings})
+        for before, after in zip(sight.report.samples, rich.report.samples)
+    )
+    units = tuple(
+        replace(after, readings={**after.readings, **before.readings})
+        for before, after in zip(sight.units.units, rich.units.units)
+    )
+    host = replace(rich.host, readings={**rich.host.readings, **sight.host.readings})
+    return Enriched(replace(rich.report, samples=samples), host, replace(rich.units, units=units), rich.workloads)
 
 
 def _own_readings(report: GpuReport, now: Instant) -> dict[str, Reading]:

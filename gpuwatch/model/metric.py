@@ -158,6 +158,8 @@ METRICS = {
         Metric("unit.memory_used", "bytes", "unit", 0, 65536 * _GIB, "its memory without inactive file pages", 5),
         Metric("unit.memory_max", "bytes", "unit", 0, 65536 * _GIB, "the unit's own memory limit (MemoryMax=)", 5),
         Metric("unit.memory_used_ratio", "ratio", "unit", 0, 1.5, "used memory divided by the unit's own limit", 5),
+        _derived("host.memory_thrashing", "%", "host", 0, 100, "share of 10 s lost to memory while under 10 % is left"),
+        _derived("unit.memory_thrashing", "%", "unit", 0, 100, "the same of a unit within 10 % of its own limit", 5),
         _derived("unit.memory_full_in", "s", "unit", 0, NOT_GROWING_S, "time until its limit is met, at this rate", 5),
         Metric("unit.memory_peak", "bytes", "unit", 0, 65536 * _GIB, "the most memory the unit has had", 5),
         Metric("unit.swap", "bytes", "unit", 0, 65536 * _GIB, "swap space charged to the unit", 5),

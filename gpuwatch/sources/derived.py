@@ -59,6 +59,9 @@ class Enriched:
     workloads: tuple[SubjectReadings, ...] = ()
 
 
+SCARCE = 0.1  # memory is scarce with less than this share of it left
+
+
 class Derived:
     """Remembers the last minutes. `state` is what should outlive the process: NVLinks that each card once had."""
 
@@ -129,6 +132,10 @@ class Derived:
             "host.journal_behind": self._journal_behind(sight),
             "host.fabric_manager_down": _fabric_manager_down(sight.fabric, sight.report),
             "host.gpus_hot": _gpus_hot(sight.report),
+            "host.memory_thrashing": _thrashing(
+                sight.host.readings.get("host.memory_pressure_full", _NOT_READ),
+                difference(value(SCARCE), sight.host.readings.get("host.memory_available_ratio", _NOT_READ)),
+            ),
         }
         return {name: reading for name, reading in found.items() if reading is not None}
 
@@ -155,11 +162,23 @@ class Derived:
         used = unit.readings.get("unit.memory_used", _NOT_READ)
         left = difference(unit.readings.get("unit.memory_max", _NOT_READ), used)
         full_in = self._unit_memory.full_in(unit.unit, taken, used, left, gap_s)
-        return unit if full_in is None else replace(unit, readings={**unit.readings, "unit.memory_full_in": full_in})
+        found = {} if full_in is None else {"unit.memory_full_in": full_in}
+        found["unit.memory_thrashing"] = _thrashing(
+            unit.readings.get("unit.memory_pressure_full", _NOT_READ),
+            difference(unit.readings.get("unit.memory_used_ratio", _NOT_READ), value(1.0 - SCARCE)),
+        )
+        return replace(unit, readings={**unit.readings, **found})
 
 
 def _gap_s(metric: str, interval_s: float) -> float:
     return max(LEAST_GAP_S, MOST_PERIODS * max(interval_s, METRICS[metric].every_s))
+
+
+def _thrashing(pressure: Reading, scarcity: Reading) -> Reading:
+    """The pressure where memory is scarce (`scarcity` above 0), else 0: pressure alone is also that of a cold cache."""
+    if scarcity.value is None:
+        return scarcity
+    return pressure if scarcity.value > 0 else value(0.0)
 
 
 def _room(sample: GpuSample) -> Reading:

@@ -587,3 +587,38 @@ def test_nothing_that_was_there_is_changed(bench: Bench) -> None:
     assert replace(enriched, samples=()) == replace(seen, samples=())
     added = enriched.samples[0].readings.keys() - seen.samples[0].readings.keys()
     assert all(METRICS[name].derived for name in added)
+
+
+# Thrashing
+
+
+@pytest.mark.parametrize(
+    ("pressure", "available", "expected"),
+    [
+        (value(60.0), value(0.05), 60.0),
+        (value(60.0), value(0.5), 0.0),
+        (value(0.0), value(0.05), 0.0),
+        (BROKEN, value(0.05), None),
+        (value(60.0), BROKEN, None),
+        (UNSUPPORTED, value(0.05), None),
+    ],
+)
+def test_pressure_is_thrashing_only_where_memory_is_scarce(
+    bench: Bench, pressure: Reading, available: Reading, expected: Optional[float]
+) -> None:
+    host = {"host.memory_pressure_full": pressure, "host.memory_available_ratio": available}
+    assert bench.see(host=host).host.readings["host.memory_thrashing"].value == expected
+    used = value(1 - available.value) if available.value is not None else available
+    unit = UnitReadings(
+        "train@a.service", "/x", {"unit.memory_pressure_full": pressure, "unit.memory_used_ratio": used}
+    )
+    (seen,) = bench.see(units=WorkloadReport(at(bench.at), (unit,))).units.units
+    assert seen.readings["unit.memory_thrashing"].value == expected
+
+
+def test_a_unit_without_a_limit_does_not_thrash_at_it(bench: Bench) -> None:
+    unit = UnitReadings(
+        "train@a.service", "/x", {"unit.memory_pressure_full": value(60.0), "unit.memory_used_ratio": UNSUPPORTED}
+    )
+    (seen,) = bench.see(units=WorkloadReport(at(bench.at), (unit,))).units.units
+    assert seen.readings["unit.memory_thrashing"].unsupported

@@ -133,7 +133,8 @@ class World:
         if given["orders"] == "veto":
             orders = Orders(vetoed=tuple(intent.id for intent in self.intents))
         elif given["orders"] != "none":
-            orders = replace(orders, **{given["orders"]: Order(now)})
+            order = Order(now)
+            orders = Orders(disarmed=order) if given["orders"] == "disarmed" else Orders(maintenance=order)
         inputs = Inputs(
             now,
             seen,

@@ -227,6 +227,11 @@ def test_what_keeps_a_stop_from_being_made(more: str) -> None:
     assert not verbs(played(text), seen.STOPS)
 
 
+def test_what_a_story_says_of_a_derived_metric_holds() -> None:
+    account = played("timeline: [{at: 5s, gpu: 1, set: {fan_stopped: 1}}]\nuntil: 90s\n")
+    assert (seen.FIRES, "gpu-fan-stopped") in verbs(account, seen.FIRES)
+
+
 def test_in_a_gap_there_are_no_cycles() -> None:
     assert played("timeline: [{at: 5s, gap: 30s}]\nuntil: 60s\n").cycles == pytest.approx(31, abs=1)
 
