@@ -52,7 +52,9 @@ class PowerLimit:
         for changed in report.changed:
             if changed.power_limit_min_w is not None:
                 self._lowest[changed.uuid] = changed.power_limit_min_w
-            self._heard[changed.id] = Held(changed.at, changed.power_limit_w, changed.problem, changed.detail)
+            name, _, request = changed.id.partition(" ")
+            after = float(request) if request else None
+            self._heard[name] = Held(changed.at, changed.power_limit_w, changed.problem, changed.detail, after)
 
     def ask(self, intent: Intent, unit: Optional[UnitFacts]) -> None:
         """See Change."""
@@ -60,16 +62,19 @@ class PowerLimit:
 
     def set(self, intent: Intent, value: float) -> None:
         """See Change."""
-        self._change(intent, max(value, self._lowest.get(intent.target, value)))
+        self._change(intent, value)
 
-    def _change(self, intent: Intent, watts: Optional[float]) -> None:
+    def _change(self, intent: Intent, value: Optional[float]) -> None:
         sample = (
             None
             if self._report is None
             else next((each for each in self._report.samples if each.uuid == intent.target), None)
         )
-        if sample is not None:
-            self._gpus.change(GpuChange(intent.id, intent.target, sample.pci, power_limit_w=watts))
+        if sample is None:
+            return
+        watts = None if value is None else max(value, self._lowest.get(intent.target, value))
+        name = intent.id if value is None else f"{intent.id} {value!r}"
+        self._gpus.change(GpuChange(name, intent.target, sample.pci, power_limit_w=watts))
 
     def answers(self) -> Mapping[str, Held]:
         """See Change."""
@@ -128,15 +133,15 @@ class UnitHold:
         except OSError as error:
             self._heard[intent.id] = Held(now, problem=gpu_change.FAILED, detail=str(error))
             return
-        self._look(intent, now)
+        self._look(intent, now, value)
 
-    def _look(self, intent: Intent, now: Instant) -> None:
+    def _look(self, intent: Intent, now: Instant, after: Optional[float] = None) -> None:
         try:
             held = intent.target in self._holds.held()
         except OSError as error:
             self._heard[intent.id] = Held(now, problem=gpu_change.FAILED, detail=str(error))
             return
-        self._heard[intent.id] = Held(now, 1.0 if held else 0.0)
+        self._heard[intent.id] = Held(now, 1.0 if held else 0.0, after=after)
 
     def answers(self) -> Mapping[str, Held]:
         """See Change."""

@@ -40,6 +40,7 @@ class Held:
     value: Optional[float] = None
     problem: str = ""
     detail: str = ""
+    after: Optional[float] = None  # what was to be set; None: it was only a question
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def _planned(intent: Intent, view: Standing) -> tuple[Intent, Optional[Effect]]:
 
 def _sent(intent: Intent, view: Standing) -> tuple[Intent, Optional[Effect]]:
     held = _fresh(intent, view)
-    if held is None:
+    if held is None or held.after != intent.value:  # a late answer to another request says nothing of this one
         return _again(intent, view, Effect.SET)
     assert intent.before is not None and intent.value is not None
     if held.problem == gpu_change.GONE:

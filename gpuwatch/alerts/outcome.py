@@ -85,7 +85,7 @@ def lines(words: Words, actions: tuple[Intent, ...], around: Around) -> list[tup
     for intent in actions[:MOST_TOLD]:
         if intent.action == "throttle":
             first, *more = changes.throttle(words, intent, around)
-            said += [(True, first), *((False, line) for line in more)]
+            said += [(True, first), *((False, line) for line in more if not stops(actions))]
         elif intent.action == "hold":
             said.append((True, changes.hold(words, intent, intent.target in stopped)))
         else:

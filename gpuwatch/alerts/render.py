@@ -18,6 +18,12 @@ argument (as they are now, which wins); all are optional:
     module_version, library_version                 of a driver mismatch
     problem                                         why state can't be saved
     reason                                          code (model/reason.py): why nothing is done
+    suspect, cooling, witnesses_*                   what a doubt about a heat rests on (policy/plausibility.py)
+    victim, victim_because, victim_bytes            who was chosen, and by what (policy/victims.py)
+    user, unit                                      whose program an Xid names
+    total, within_s, users                          of counted events
+    repeated, recovery_to                           it came back after a reset; what the driver asks for
+    change_over_s                                   `value` is a change within that time
 
 Of an update and of resolved, numbers (value, temperature, others_*) come from `facts` alone: what a
 cause says of them is of the past.
@@ -29,7 +35,8 @@ from collections.abc import Mapping
 from datetime import tzinfo
 from typing import Optional
 
-from gpuwatch.alerts import outcome, topics
+from gpuwatch.alerts import advice, changes, judgement, outcome, topics
+from gpuwatch.alerts.changes import Around
 from gpuwatch.alerts.topics import Case
 from gpuwatch.alerts.words import Words, foreign, number_of
 from gpuwatch.model import reason
@@ -48,7 +55,18 @@ SIMULATED = "SIMULATED"
 
 # How gladly a line is given up when there are too many; the highest goes first.
 _WHEN, _ACTION, _COMMAND, _ADVICE, _EVIDENCE, _CONTEXT, _JOB, _RULE, _PLACE = range(9)
-_UNSAID = frozenset({"", reason.IN_FLIGHT, reason.SETTLING, reason.NOT_CONFIRMED, reason.LADDER_ENDED})
+_UNSAID = frozenset(
+    {
+        "",
+        reason.IN_FLIGHT,
+        reason.SETTLING,
+        reason.NOT_CONFIRMED,
+        reason.LADDER_ENDED,
+        reason.WAITING,
+        reason.WOULD_HAVE,
+        reason.APPLIED,
+    }
+)
 # With these a stop that a rule wants will not come by itself.
 _HELPLESS = frozenset(
     {
@@ -58,6 +76,11 @@ _HELPLESS = frozenset(
         reason.NOT_ALLOWED,
         reason.BUDGET_SPENT,
         reason.OLD_EVENT,
+        "lost_list",
+        "not_units",
+        "negligible",
+        "mps_server",
+        "ruled_out",
     }
 )
 _CLOSED_EARLY = (reason.RULE_CHANGED, reason.REBOOTED)
@@ -81,7 +104,7 @@ def render(
     merged: dict[str, Scalar] = {}
     for each in (*incident.causes, cause):
         merged.update(each.facts)
-    told = outcome.stops(intents, incident.number)
+    told = outcome.told(intents, incident.number)
     case = Case(incident, kind, cause, {**merged, **facts}, facts, told, settings, words)
     urgent = (outcome.urgent(told) or _helpless(case)) and not case.over
     ended = _ended_early(case)
@@ -92,7 +115,9 @@ def render(
         what = topics.title(case)
     ranked = _resolved(case, ended) if case.over else _news(case)
     return Message(
-        title=_title(words, tag, settings.host or incident.id.split("#", 1)[0], _card(incident), what, simulated),
+        title=_title(
+            words, tag, settings.host or incident.id.split("#", 1)[0], topics.subject(words, incident), what, simulated
+        ),
         lines=_fit(ranked),
         severity=incident.severity,
         tone=kind,
@@ -136,59 +161,59 @@ def _title(words: Words, tag: str, host: str, card: str, what: str, simulated: b
     return line if len(line) <= MOST_TITLE else line[: MOST_TITLE - 1] + "…"
 
 
-def _card(incident: Incident) -> str:
-    """GPU3 for "GPU 3"; nothing for the host."""
-    if incident.subject.kind != "gpu":
-        return ""
-    label = foreign(incident.label)
-    head, _, tail = label.partition(" ")
-    return head + tail if tail.isdigit() else label
-
-
 def _news(case: Case) -> _Ranked:
     """Lines of firing, escalated and update, in the order of reading."""
     words = case.words
     ranked: _Ranked = [(_WHEN, topics.when(case))]
-    meaning = topics.meaning(case)
-    if meaning is not None:
-        ranked.append((_CONTEXT, meaning))
+    ranked += [(_CONTEXT, line) for line in advice.meaning(case)]
     ranked += [(_JOB, line) for line in _job(case)]
-    ranked += [(_CONTEXT, line) for line in topics.context(case)]
+    ranked += [(_CONTEXT, line) for line in advice.context(case)]
     ranked += [(_RULE, line) for line in _rule(case)]
-    ranked += [(_ACTION, line) for line in _actions(case)]
+    ranked += [(_ACTION if needed else _CONTEXT, line) for needed, line in _actions(case)]
     if case.incident.bundle:
         ranked.append((_EVIDENCE, words.say("evidence", bundle=foreign(case.incident.bundle))))
-    ranked += [(_PLACE, line) for line in topics.place(case)]
-    ranked += [(_ADVICE, line) for line in topics.advice(case)]
+    ranked += [(_PLACE, line) for line in advice.place(case)]
+    ranked += [(_ADVICE, line) for line in advice.advice(case)]
     ranked.append((_COMMAND, _command(case)))
     return ranked
 
 
 def _job(case: Case) -> list[str]:
-    if not case.told:
+    """Whose job it is, and why this one was chosen."""
+    words, stops = case.words, outcome.stops(case.told)
+    aimed = next((intent for intent in case.told if intent.action in ("stop", "hold")), None)
+    if case.topic == "lost":
+        unit = aimed.target if aimed is not None else case.facts.get("victim")
+        return [words.say("lost.affected", unit=foreign(unit))] if unit else []
+    if not stops:
         return []
-    first, words = case.told[0], case.words
-    unit = foreign(first.target)
-    if topics.topic_of(case.facts) == "lost":
-        return [words.say("lost.affected", unit=unit)]
+    first, said = stops[0], []
     who = [foreign(user, 32) for user in first.users[:3]]
     if first.used_bytes > 0:
         who.append(words.quantity("gpu.memory_used", first.used_bytes))
-    return [words.say("job", unit=unit, who=", ".join(who))] if who else []
+    if who:
+        said.append(words.say("job", unit=foreign(first.target), who=", ".join(who)))
+    facts = case.cause.facts
+    if facts.get("victim") == first.target and facts.get("victim_because") != "only":
+        chosen = judgement.chosen(words, facts)
+        said += [] if chosen is None else [chosen]
+    return said
 
 
 def _rule(case: Case) -> list[str]:
     """Which rule it was and what else holds."""
     words, said = case.words, []
     limit, metric = number_of(case.cause.facts.get("limit")), case.metric
-    if metric and limit is not None and topics.topic_of(case.facts) in ("hot", "metric"):
-        shown = words.quantity(metric, limit)
+    if metric and limit is not None and case.topic in ("hot", "metric"):
+        shown = "" if limit == 0.5 else words.quantity(metric, limit)  # of a count: any at all
         key = "rule.set" if not shown else f"rule.{'below' if case.facts.get('direction') == 'below' else 'above'}"
         line = words.say(key, rule=foreign(case.cause.rule), metric=words.metric(metric), limit=shown)
         held = number_of(case.cause.facts.get("for_s"))
+        over = number_of(case.cause.facts.get("change_over_s"))
+        line += words.say("rule.within", duration=words.duration(over)) if over else ""
         said.append(line + (words.say("rule.for", duration=words.duration(held)) if held else ""))
     count = number_of(case.facts.get("count"))
-    if count is not None and count > 1:
+    if count is not None and count > 1 and case.facts.get("total") is None:
         said.append(words.say("count", count=int(count)))
     also = [
         foreign(cause.rule) for cause in case.incident.causes if cause.cleared is None and cause.rule != case.cause.rule
@@ -198,49 +223,74 @@ def _rule(case: Case) -> list[str]:
     return said
 
 
-def _wants_stop(case: Case) -> bool:
-    return case.rule is not None and any("stop" in step.do for step in case.rule.ladder)
+def _wants(case: Case, *actions: str) -> bool:
+    """True when the gravest cause's rule has one of these in its ladder."""
+    return case.rule is not None and any(action in step.do for step in case.rule.ladder for action in actions)
 
 
 def _helpless(case: Case) -> bool:
     """True when a rule wants something stopped and gpuwatch can't or may not do it."""
-    return not case.told and _wants_stop(case) and case.cause.facts.get("reason") in _HELPLESS
+    done = outcome.stops(case.told)
+    return not done and _wants(case, "stop") and case.cause.facts.get("reason") in _HELPLESS
 
 
-def _actions(case: Case) -> list[str]:
+def _actions(case: Case) -> list[tuple[bool, str]]:
+    """What was done, or why nothing was; True with what can't be left out."""
     words = case.words
-    if case.told:
-        return outcome.lines(words, case.told, rising=case.facts.get("rising") is True)
-    if case.facts.get("old") is True:
-        return [words.say("old")]
     why = str(case.cause.facts.get("reason") or "")
-    wants_stop = _wants_stop(case)
-    if wants_stop and why not in _UNSAID:
-        return [words.say("action.none", reason=words.reason(why))]
-    tells_only = case.rule is not None and not wants_stop and topics.topic_of(case.facts) in ("hot", "metric")
-    return [words.say("action.inform")] if tells_only else []
+    key = "action.none" if _wants(case, "stop") else "action.none_done"
+    if case.told:
+        around = Around(case.incident, case.settings, rising=case.facts.get("rising") is True)
+        said = outcome.lines(words, case.told, around)
+        return [*said, (True, words.say(key, reason=words.reason(why)))] if _helpless(case) else said
+    if case.facts.get("old") is True:
+        return [(True, words.say("old"))]
+    wanted = _wants(case, "stop", "throttle", "hold")
+    if wanted and why not in _UNSAID:
+        return [(True, words.say(key, reason=words.reason(why)))]
+    if wanted and why == reason.WAITING:
+        later = _later(case)
+        return [(True, later)] if later else []
+    tells_only = case.rule is not None and not wanted and case.topic in ("hot", "metric")
+    return [(False, words.say("action.inform"))] if tells_only else []
+
+
+def _later(case: Case) -> str:
+    """What comes when it goes on, and when; "" once the first step's time has come."""
+    if case.rule is None or case.rule.ladder[0].after_s <= 0:
+        return ""
+    step, words = case.rule.ladder[0], case.words
+    action = next((each for each in ("stop", "throttle", "hold") if each in step.do), None)
+    if action is None:
+        return ""
+    time = words.time(case.cause.since, case.rule.for_s + step.after_s)
+    return words.say("action.later", what=words.say(f"later.{action}"), time=time)
 
 
 def _command(case: Case) -> str:
     """The one thing to run."""
     words, stopped = case.words, outcome.stopped(case.told)
-    if stopped is not None and not outcome.urgent(case.told) and topics.topic_of(case.facts) in ("hot", "metric"):
-        command = outcome.start_command(stopped)
+    heat = case.topic == "hot"
+    if stopped is not None and not outcome.urgent(case.told) and case.topic in ("hot", "metric"):
+        command = outcome.start_command(stopped, case.told)
         if command is not None:
-            key = "next.start" if topics.topic_of(case.facts) == "hot" else "next.start_again"
-            return words.say(key, command=command)
+            verb = "release" if outcome.held(case.told, stopped.target) else "start"
+            return words.say(f"next.{verb}" if heat else f"next.{verb}_again", command=command)
+    around = Around(case.incident, case.settings)
+    if not outcome.stops(case.told) and any(changes.next_stop(each, around) is not None for each in case.told):
+        return words.say("next.prevent", command=f"gpuwatch action veto {case.incident.number}")
     return _details(case)
 
 
 def _details(case: Case) -> str:
-    if topics.topic_of(case.facts) == "store":
+    if case.topic == "store":
         return case.words.say("next.details", command="gpuwatch status")
     return case.words.say("next.details", command=f"gpuwatch incident show {case.incident.number}")
 
 
 def _resolved(case: Case, ended: str) -> _Ranked:
     """Lines of the last message."""
-    words, incident, topic = case.words, case.incident, topics.topic_of(case.facts)
+    words, incident, topic = case.words, case.incident, case.topic
     ranked: _Ranked = [(_WHEN, _lasted(case))]
     if ended:
         ranked.append((_CONTEXT, words.say(f"closed.{ended}")))
@@ -249,13 +299,15 @@ def _resolved(case: Case, ended: str) -> _Ranked:
     elif topic in ("xid", "sxid"):
         ranked.append((_CONTEXT, words.say("next.quiet")))
     stopped = outcome.stopped(case.told)
-    ranked += [(_ACTION, line) for line in outcome.lines(words, case.told, rising=False)]
+    around = Around(incident, case.settings, over=True)
+    ranked += [(_ACTION if needed else _CONTEXT, line) for needed, line in outcome.lines(words, case.told, around)]
     if incident.bundle:
         ranked.append((_EVIDENCE, words.say("evidence", bundle=foreign(incident.bundle))))
     command: Optional[str] = None
     if stopped is not None:
-        ranked.append((_ADVICE, words.say("next.still_stopped", unit=foreign(stopped.target))))
-        command = outcome.start_command(stopped)
+        still = "held" if outcome.held(case.told, stopped.target) else "stopped"
+        ranked.append((_ADVICE, words.say(f"next.still_{still}", unit=foreign(stopped.target))))
+        command = outcome.start_command(stopped, case.told)
     ranked.append((_COMMAND, words.say("next.start_when_ready", command=command) if command else _details(case)))
     return ranked
 
@@ -269,7 +321,7 @@ def _lasted(case: Case) -> str:
     first, last = words.span(start, end)
     line = words.say("when.lasted", duration=lasted, start=first, end=last, zone=words.zone_text(end))
     worst = case.worst
-    if topics.topic_of(case.facts) == "hot" and worst is not None:
+    if case.topic == "hot" and worst is not None:
         line += words.say("when.peak", value=words.temperature(worst))
     return line
 

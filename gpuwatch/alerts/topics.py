@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Optional
 
 from gpuwatch.alerts import outcome
-from gpuwatch.alerts.words import MOST_WORDS, Words, foreign, number_of
+from gpuwatch.alerts.words import Words, foreign, number_of, pasteable, short_unit
+from gpuwatch.catalog import judge, xid
+from gpuwatch.catalog.texts import has
 from gpuwatch.model.event import Scalar
 from gpuwatch.model.incident import Cause, Incident
 from gpuwatch.model.instant import Instant
@@ -30,7 +33,6 @@ _HOST_TOPICS = {
     "host.acting_stopped": "acting_stopped",
 }
 _LOST_XIDS = (79,)  # "GPU has fallen off the bus"
-_HANDS_ON = ("hardware", "host_restart")  # classes for which somebody walks to the rack
 _PATIENCE_S = 60.0  # a trouble younger than this is told by its time alone
 
 
@@ -43,7 +45,7 @@ class Case:
     cause: Cause  # the gravest
     facts: Mapping[str, Scalar]  # of all causes, the gravest cause's on top, what is known now above all
     fresh: Mapping[str, Scalar]  # what is known now
-    told: tuple[Intent, ...]
+    told: tuple[Intent, ...]  # outcome.told
     settings: Settings
     words: Words
 
@@ -51,6 +53,11 @@ class Case:
     def rule(self) -> Optional[Rule]:
         """The gravest cause's rule, while the configuration still has it."""
         return next((rule for rule in self.settings.rules if rule.name == self.cause.rule), None)
+
+    @property
+    def topic(self) -> str:
+        """What the gravest cause is about; see topic_of."""
+        return topic_of(self.cause.facts)
 
     @property
     def over(self) -> bool:
@@ -100,7 +107,8 @@ class Case:
 
 
 def topic_of(facts: Mapping[str, Scalar]) -> str:
-    """hot | lost | xid | sxid | silent | mismatch | store | acting_stopped | metric | rule."""
+    """hot | lost | suspected | xid | sxid | recovery | silent | mismatch | store | acting_stopped | metric | event |
+    rule."""
     metric = str(facts.get("metric") or "")
     if metric == "gpu.lost" or facts.get("xid") in _LOST_XIDS or facts.get("kind") == "gpu_lost" or facts.get("lost"):
         return "lost"
@@ -108,35 +116,61 @@ def topic_of(facts: Mapping[str, Scalar]) -> str:
         return "hot"
     if metric in _HOST_TOPICS:
         return _HOST_TOPICS[metric]
+    if metric == "gpu.recovery_action":
+        return "recovery"
+    if facts.get("users") and number_of(facts.get("total")) is not None:
+        return "suspected"
     for code in ("xid", "sxid"):
         if number_of(facts.get(code)) is not None:
             return code
-    return "metric" if metric else "rule"
+    if metric:
+        return "metric"
+    return "event" if facts.get("kind") in judge.kinds() or has(f"title.event.{facts.get('kind')}") else "rule"
+
+
+def subject(words: Words, incident: Incident) -> str:
+    """What it is about, for a title: GPU3 for "GPU 3", train@llama, "disk /var"; nothing for the host."""
+    label = foreign(incident.label, 32)
+    kind = incident.subject.kind
+    if kind == "gpu":
+        head, _, tail = label.partition(" ")
+        return head + tail if tail.isdigit() else label
+    if kind == "unit":
+        return short_unit(label)
+    if kind == "filesystem":
+        return words.say("subject.filesystem", name=label)
+    return "" if kind == "host" else label
 
 
 def title(case: Case) -> str:
     """What happened, for the first line, without tag, host and card."""
-    topic = topic_of(case.facts)
     end = outcome.suffix(case.words, case.told)
-    if topic == "hot" and end:
+    if case.topic == "hot" and end:
         degrees = case.temperature or case.worst
-        plain = outcome.urgent(case.told) and degrees is not None
+        plain = outcome.not_done(case.told) and degrees is not None
         return _join(case, case.words.temperature(degrees or 0) if plain else case.words.say("title.hot"), end)
-    return _join(case, _event(case, topic), end)
+    return _join(case, _event(case), end)
 
 
 def _join(case: Case, first: str, end: str) -> str:
     return first + case.words.say("join") + end if end else first
 
 
-def _event(case: Case, topic: str) -> str:
-    words = case.words
+def _event(case: Case) -> str:
+    words, topic = case.words, case.topic
     if topic == "hot":
         return _heat_event(case)
     if topic == "lost":
         return words.say("title.lost") if case.xid is None else words.say("title.lost_xid", xid=case.xid)
+    if topic == "suspected":
+        return words.say("title.suspected", count=int(number_of(case.cause.facts.get("total")) or 0))
     if topic in ("xid", "sxid"):
-        return words.say(f"title.{topic}", xid=case.xid)
+        again = topic == "xid" and case.cause.facts.get("repeated") is True
+        return words.say("title.xid_again" if again else f"title.{topic}", xid=case.xid)
+    if topic == "recovery":
+        action = recovery(case)
+        key = f"title.needs.{action['class']}" if action is not None else ""
+        return words.say(key if has(key) else "title.needs.unknown")
     if topic == "silent" and case.facts.get("partial"):
         return words.say("title.silent_part", gpus=foreign(case.facts["partial"]))
     if topic in ("silent", "store"):
@@ -150,7 +184,43 @@ def _event(case: Case, topic: str) -> str:
         return words.say(f"title.{topic}")
     if topic == "metric":
         return _metric_event(case)
-    return words.say("title.rule", rule=foreign(case.cause.rule))
+    return _counted(case, named_event(case))
+
+
+def named_event(case: Case) -> str:
+    """An event by its title, by what the catalogue says of it, or by its rule."""
+    facts = case.cause.facts
+    key = f"title.event.{facts.get('kind')}"
+    if has(key) and (facts.get("kind") != "log_match" or facts.get("pattern")):
+        return case.words.say(key, pattern=foreign(facts.get("pattern") or "", 32))
+    said = catalogue(case, judge.meaning)
+    return said.rstrip(".。") or case.words.say("title.rule", rule=foreign(case.cause.rule))
+
+
+def _counted(case: Case, what: str) -> str:
+    total, within = number_of(case.cause.facts.get("total")), number_of(case.cause.facts.get("within_s"))
+    if total is None or within is None:
+        return what
+    return case.words.say("title.counted", what=what, count=int(total), duration=case.words.duration(within))
+
+
+def catalogue(case: Case, ask: Callable[[Mapping[str, Scalar], str], str]) -> str:
+    """What the catalogue says of the gravest cause's event, "" for nothing. UNIT in it becomes the unit's name."""
+    facts = case.cause.facts
+    if not facts.get("kind"):
+        return ""
+    said = ask(facts, case.words.language)
+    unit = case.incident.subject.id if case.incident.subject.kind == "unit" else ""
+    if pasteable(unit) and shlex.quote(unit) == unit:
+        said = said.replace("UNIT", unit).replace("单元名", unit)
+    return said
+
+
+def recovery(case: Case) -> Optional[Mapping[str, str]]:
+    """What the driver itself asks for, where it asks for anything: it outranks the table."""
+    facts = case.cause.facts
+    number = number_of(facts.get("value") if case.topic == "recovery" else facts.get("recovery_to"))
+    return None if not number else xid.recovery(int(number))
 
 
 def _heat_event(case: Case) -> str:
@@ -173,9 +243,12 @@ def _heat_event(case: Case) -> str:
 def _metric_event(case: Case) -> str:
     words, value, limit = case.words, case.number("value"), number_of(case.facts.get("limit"))
     name = words.metric(case.metric)
-    if value is None:
+    unit = METRICS[case.metric].unit if case.metric in METRICS else ""
+    if value is None and unit != "0/1":
         return name
-    shown = words.quantity(case.metric, value)
+    shown = words.quantity(case.metric, value or 0.0)
+    if has(f"title.{case.metric}"):
+        return words.say(f"title.{case.metric}", value=shown)
     if limit is None or not shown:
         return words.say("title.metric", metric=name, value=shown).strip()
     key = "title.metric_below" if case.facts.get("direction") == "below" else "title.metric_above"
@@ -184,7 +257,7 @@ def _metric_event(case: Case) -> str:
 
 def back(case: Case) -> str:
     """The first line of the last message, without tag, host and card."""
-    words, topic = case.words, topic_of(case.facts)
+    words, topic = case.words, case.topic
     if topic == "hot":
         return (
             words.say("back.normal")
@@ -193,14 +266,16 @@ def back(case: Case) -> str:
         )
     if topic in ("xid", "sxid"):
         return words.say(f"back.{topic}", xid=case.xid)
-    if topic == "metric":
+    if topic == "event":
+        return words.say("back.event", what=named_event(case))
+    if topic in ("suspected", "recovery"):
         return words.say("back.normal")
-    return words.say(f"back.{topic}", rule=foreign(case.cause.rule))
+    return words.say(f"back.{topic}", rule=foreign(case.cause.rule), metric=words.metric(case.metric))
 
 
 def when(case: Case) -> str:
     """Since when, and how it stands now."""
-    words, topic = case.words, topic_of(case.facts)
+    words, topic = case.words, case.topic
     time = words.time(case.began)
     if topic == "lost":
         others = number_of(case.facts.get("others_count"))
@@ -240,85 +315,3 @@ def _point(case: Case) -> str:
         return ""
     key = "when.slowdown" if case.metric == "gpu.slowdown_margin" else "when.shutdown"
     return case.words.say(key, point=case.words.temperature(degrees + margin))
-
-
-def meaning(case: Case) -> Optional[str]:
-    """What an Xid means, in the catalogue's words."""
-    said = case.facts.get(f"meaning_{case.words.language}")
-    return foreign(said, MOST_WORDS) if said and topic_of(case.facts) in ("xid", "sxid", "lost") else None
-
-
-def context(case: Case) -> list[str]:
-    """What the topic alone has to say: other cards, stuck processes, versions."""
-    words, facts, topic = case.words, case.facts, topic_of(case.facts)
-    if topic == "hot":
-        return _others(case)
-    if topic == "silent":
-        others = number_of(facts.get("others_count"))
-        partial = bool(facts.get("partial"))
-        said = [words.say("silent.others", count=int(others or 0)) if partial else words.say("silent.suspended")]
-        pids = foreign(facts.get("stuck_pids") or "").replace(",", " ").split()
-        return [*said, words.say("silent.stuck", pids=", ".join(pids))] if pids else said
-    if topic == "mismatch":
-        module, library = facts.get("module_version"), facts.get("library_version")
-        said = [words.say("mismatch.why"), words.say("mismatch.kept")]
-        if module and library:
-            said.insert(0, words.say("mismatch.versions", module=foreign(module), library=foreign(library)))
-        return said
-    if topic == "store":
-        problem = facts.get("problem")
-        why = [words.say("store.problem", problem=foreign(problem, MOST_WORDS))] if problem else []
-        return [*why, words.say("store.why")]
-    if topic == "acting_stopped":
-        budget = case.settings.budget
-        within = words.duration(budget.within_s)
-        return [words.say("acting.why", count=budget.destructive, duration=within, heat=budget.heat_per_gpu)]
-    return _process(case)
-
-
-def _others(case: Case) -> list[str]:
-    low, high = case.number("others_low"), case.number("others_high")
-    if low is None or high is None:
-        return []
-    first, last = case.words.range(low, high)
-    alone = case.temperature is not None and case.temperature > high + 5
-    return [case.words.say("others.only" if alone else "others.too", low=first, high=last)]
-
-
-def _process(case: Case) -> list[str]:
-    name, pid = case.facts.get("process"), number_of(case.facts.get("pid"))
-    if not name and pid is None:
-        return []
-    known = [foreign(name)] if name else []
-    return [
-        case.words.say("process", process=" ".join([*known, *(["pid " + str(int(pid))] if pid is not None else [])]))
-    ]
-
-
-def advice(case: Case) -> list[str]:
-    """What to do, and what better not to do."""
-    words, topic = case.words, topic_of(case.facts)
-    klass = str(case.facts.get("xid_class") or "")
-    if topic == "silent":
-        return [words.say("silent.do_not")]
-    if topic == "mismatch":
-        return [words.say("mismatch.next")]
-    if topic == "acting_stopped":
-        return [words.say("acting.next")]
-    if topic == "lost":
-        return [words.say("lost.not_rebooted"), words.say("next.lost")]
-    if topic in ("xid", "sxid") and klass in _ADVISED:
-        return [words.say(f"next.{klass}")]
-    return []
-
-
-_ADVISED = ("application", "gpu_reset", "host_restart", "hardware", "link", "driver", "unknown")
-
-
-def place(case: Case) -> list[str]:
-    """Where the machine stands, when somebody may have to go there."""
-    labels = case.settings.labels
-    if not labels or (topic_of(case.facts) != "lost" and case.facts.get("xid_class") not in _HANDS_ON):
-        return []
-    said = ", ".join(f"{foreign(name, 32)} {foreign(value, 32)}" for name, value in labels.items())
-    return [case.words.say("where", labels=said)]

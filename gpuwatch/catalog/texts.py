@@ -292,8 +292,8 @@ TEXTS: dict[str, tuple[str, str]] = {
     "action.throttle_sent": ("Setting the power limit: {before} -> {value}", "正在设功率上限：{before}→{value}"),
     "action.throttle_applied": ("{time} power limit {before} -> {value}", "{time} 功率上限 {before}→{value}"),
     "action.throttle_stays": (
-        "{time} power limit {before} -> {value}; it can't be set lower",
-        "{time} 功率上限 {before}→{value}，无法再降",
+        "{time} power limit {before} -> {value}; it could not be changed further",
+        "{time} 功率上限 {before}→{value}，再调整未成功",
     ),
     "action.throttle_goes_on": ("{job} runs on; all its ranks slow down", "{job} 仍在运行，多卡任务会整体变慢"),
     "action.throttle_slower": ("What runs on it goes on, slower", "卡上的任务仍在运行，会变慢"),

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuwatch.cli.output import paint
 from gpuwatch.daemon.cycle import Seen
-from gpuwatch.model.intent import IntentState
+from gpuwatch.model.intent import Intent, IntentState
 
 BAR_FROM_C, BAR_TO_C, BAR_WIDTH = 30.0, 95.0, 26
 _WORDS = {
@@ -64,6 +64,9 @@ class Screen:
             elif not alert.incident:
                 yield f"{alert.label}: {alert.rule}: for the log, nobody is woken up"
         for intent in seen.intents:
+            if intent.action == "throttle":
+                yield from _throttled(intent)
+                continue
             # A cycle may take two steps at once: tell those that left a mark, in order.
             steps = [IntentState.PLANNED]
             steps += [IntentState.PRESERVED] if intent.preserved else []
@@ -93,6 +96,15 @@ class Screen:
         elif self._second % 5 == 0:
             sys.stdout.write(text + "\n")
         sys.stdout.flush()
+
+
+def _throttled(intent: Intent) -> Iterator[str]:
+    if intent.applied is None or intent.before is None:
+        return
+    if intent.state is IntentState.UNDONE:
+        yield paint(f"power limit back at {intent.before:.0f} W", "bold")
+    elif intent.state is IntentState.APPLIED:
+        yield paint(f"power limit {intent.before:.0f} -> {intent.value:.0f} W: the job runs on, slower", "bold")
 
 
 def _title(content: str) -> str:

@@ -59,18 +59,18 @@ def load(
     report = Report(path)
     directory = os.path.join(os.path.dirname(path), "conf.d") if conf_d is None else conf_d
     files = (path, *drop_ins(directory, report))
-    values = _default_values(table, default_rules_text() if defaults is None else defaults, report)
+    values = default_values(table, default_rules_text() if defaults is None else defaults, report)
     blind = False
     for file in files:
         found = _read(file, table, report)
         blind = blind or found is None
         values = merge(table, values, found or {}, "", report, blind)
-    _check_whole(values, report, blind)
+    check_whole(values, report, blind)
     if now_utc_s is not None:
         warn_of_ended(_value(values, "xid_classes", ()), report, now_utc_s)
     if report.problems:
         raise ConfigError(in_order(report.problems, (DEFAULT_RULES, directory, *files)))
-    settings = _settings(values)
+    settings = settings_from(values)
     warnings = in_order([*report.warnings, *_whole_warnings(settings, values, path)], (directory, *files))
     return Loaded(settings, warnings, files, dict(_origins(table, values, "")))
 
@@ -97,7 +97,7 @@ def _check(data: bytes, file: str, table: Section, report: Report) -> Optional[V
     return None if node is None and len(report.problems) > before else values
 
 
-def _default_values(table: Section, text: bytes, report: Report) -> Values:
+def default_values(table: Section, text: bytes, report: Report) -> Values:
     values = _check(text, DEFAULT_RULES, table, report) or {}
     rules = values["rules"].value if "rules" in values else ()
     ours = tuple(Found(_by_default(one.value), one.place) for one in rules)
@@ -109,7 +109,7 @@ def _by_default(named: Named) -> Named:
     return replace(named, thing=thing)
 
 
-def _check_whole(values: Values, report: Report, blind: bool) -> None:
+def check_whole(values: Values, report: Report, blind: bool) -> None:
     protect = plain(_value(values, "protect", {}).get("units", ()))
     check_overlaps(_value(values, "workloads", ()), protect, report)
     rules = _value(values, "rules", ())
@@ -132,7 +132,7 @@ def _value(values: Mapping[str, Any], name: str, default: Any) -> Any:
     return values[name].value if name in values else default
 
 
-def _settings(values: Values) -> Settings:
+def settings_from(values: Values) -> Settings:
     """The frozen settings; every value is checked by now."""
     budget = plain(_value(values, "budget", {}))
     keep = plain(_value(_value(values, "evidence", {}), "keep", {}))

@@ -9,7 +9,7 @@ from typing import Any, Optional
 from gpuwatch.catalog.default_rules import default_rules_text
 from gpuwatch.config.document import Node, parse
 from gpuwatch.config.kinds import Schema, an
-from gpuwatch.config.load import _check_whole, _default_values, _settings
+from gpuwatch.config.load import check_whole, default_values, settings_from
 from gpuwatch.config.merge import Values, merge
 from gpuwatch.config.report import Place, Report, did_you_mean, in_order, quoted
 from gpuwatch.config.root import root_table
@@ -51,7 +51,7 @@ class ScenarioReader:
             refuse_secrets(node, "", report)
             fields = read_fields(STORY, {}, node, "", report)
             require(STORY, fields, "", report)
-            own = self._settings(fields, report)
+            own = self.settings_from(fields, report)
             played = own if settings is None else replace(settings, interval_s=own.interval_s)
             found = _scenario(fields, own, report), played
         elif not report.problems:
@@ -73,16 +73,16 @@ class ScenarioReader:
             "required": ["story"],
         }
 
-    def _settings(self, fields: Fields, report: Report) -> Settings:
+    def settings_from(self, fields: Fields, report: Report) -> Settings:
         if self._defaults is None:
-            self._defaults = _default_values(self._root, default_rules_text(), report)
+            self._defaults = default_values(self._root, default_rules_text(), report)
         values = self._defaults
         node: Optional[Node] = fields.value("config")
         if node is not None:
             own = read_fields(self._root.settings, self._root.absent, node, "config", report).found
             values = merge(self._root, values, own, "config", report, False)
-            _check_whole(values, report, False)
-        settings = _settings(values)
+            check_whole(values, report, False)
+        settings = settings_from(values)
         if node is None:
             settings = replace(settings, mode=Mode.ENFORCE, workloads=(TRAINING,))
         return replace(settings, interval_s=fields.value("interval", settings.interval_s))

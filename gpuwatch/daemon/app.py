@@ -33,6 +33,7 @@ from gpuwatch.sources.containers import ContainerSource
 from gpuwatch.sources.fabric import FabricSource
 from gpuwatch.sources.host import HostSource
 from gpuwatch.sources.owner_names import OwnerNames
+from gpuwatch.sources.unit_groups import UnitGroups
 from gpuwatch.sources.workloads import WorkloadSource
 from gpuwatch.store.database import DamagedError, Documents
 from gpuwatch.store.history import PERIOD_S, History
@@ -182,6 +183,7 @@ def assemble(world: World, options: Options, settings: Settings, period_s: float
         log=world.log,
         host=HostSource(world.host_files, world.clock, own_directories, _rounds_worker),
         units=WorkloadSource(world.unit_files),
+        unit_groups=UnitGroups(world.systemd, world.hands),
         containers=ContainerSource(world.engines, world.engine_talk, world.clock, stored.state),
         owner_names=OwnerNames(world.namespaced_pid),
         fabric=FabricSource(world.systemd, _fabric_manager_version, world.hands, world.engine_talk),

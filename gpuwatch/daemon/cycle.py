@@ -49,6 +49,7 @@ from gpuwatch.sources.journal import JournalSource
 from gpuwatch.sources.owner_names import OwnerNames, container_ids
 from gpuwatch.sources.ring import Ring
 from gpuwatch.sources.trace import Traces
+from gpuwatch.sources.unit_groups import UnitGroups
 from gpuwatch.sources.workloads import WorkloadSource
 from gpuwatch.store.database import Write
 from gpuwatch.store.history import History, IncidentOf
@@ -84,6 +85,7 @@ class Ports:
     log: Log
     host: HostSource
     units: WorkloadSource
+    unit_groups: UnitGroups
     containers: ContainerSource
     owner_names: OwnerNames
     fabric: FabricSource
@@ -245,7 +247,8 @@ class Cycle:
         host = ports.host.observe(now, self._host_wait_s, report.stuck_since is not None, _pids(attributions))
         host = replace(host, readings={**host.readings, **self._own_readings(report, now)})
         at_work = self._owners_at_work(attributions)
-        units = ports.units.observe(_control_groups(at_work), now)
+        groups = ports.unit_groups.observe(self._workload_units(), now)
+        units = ports.units.observe({**_control_groups(at_work), **groups}, now)  # those on GPUs come first
         self._watch_directories(at_work)
         fabric = ports.fabric.observe(report, now)
         if self._classes != self.settings.class_overrides(now.utc_s):  # one has ended
@@ -356,7 +359,7 @@ class Cycle:
 
     def _listen_to_workloads(self) -> None:
         """Whose output is read beside what the kernel, systemd and the container engines say."""
-        units = tuple(glob for workload in self.settings.workloads for glob in workload.units)
+        units = self._workload_units()
         containers = tuple(
             name for workload in self.settings.workloads for name in workload.containers if ":" not in name
         )
@@ -364,6 +367,9 @@ class Cycle:
         self._classes = self.settings.class_overrides(self.ports.clock.now().utc_s)
         self._journal_source.configure(Interest(units), compiled(self.settings), self._classes)
         self.ports.journal.watch(Interest((*units, *own, *sorted(service_units())), containers))
+
+    def _workload_units(self) -> tuple[str, ...]:
+        return tuple(glob for workload in self.settings.workloads for glob in workload.units)
 
     def _take_inventory(self, report: GpuReport) -> None:
         """The GPUs of the first good look belong into this host; later ones are new until somebody accepts them."""

@@ -106,7 +106,8 @@ class Rule:
     ladder: tuple[Step, ...] = ()
     enabled: bool = True
     change_over_s: Optional[float] = None  # judge how much the value changed over so long, not the value itself
-    keep_s: float = 0.0  # goes on firing, and what it did stays in force, for so long after it has cleared
+    # It goes on firing, and what it did stays in force, for so long after it has cleared; doubled on each return.
+    keep_s: float = 0.0
     only: Selector = field(default_factory=Selector)
     origin: str = "default"
 

@@ -125,12 +125,12 @@ def judge(
     if (taken.since(clear_since) or 0.0) < clear.for_s:
         return alert, ""
     alert = replace(alert, cleared=alert.cleared or taken)
-    return (None, reason.CLEARED) if kept_long_enough(alert, rule, taken) else (alert, "")
+    return (None, reason.CLEARED) if kept_long_enough(alert, taken) else (alert, "")
 
 
-def kept_long_enough(alert: Alert, rule: Rule, now: Instant) -> bool:
+def kept_long_enough(alert: Alert, now: Instant) -> bool:
     """True when what has cleared need not be kept on any longer (Rule.keep_s)."""
-    return alert.cleared is not None and (now.since(alert.cleared) or 0.0) >= rule.keep_s
+    return alert.cleared is not None and (now.since(alert.cleared) or 0.0) >= alert.keep_s
 
 
 def _holding(

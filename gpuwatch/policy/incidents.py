@@ -103,6 +103,14 @@ def settle(incident: Incident, now: Instant, boot_changed: bool) -> tuple[Incide
     return incident, ""
 
 
+def returned(incident: Incident) -> int:
+    """How often it was open again soon after it had recovered; at most MOST_RETURNS."""
+    return min(MOST_RETURNS, sum(entry.what == "recovered" for entry in incident.story))
+
+
+MOST_RETURNS = 5
+
+
 def outcome_due(incident: Incident, intents: tuple[Intent, ...], wanted: frozenset[int]) -> int:
     """How many actions people have not heard of that have ended or are in force; 0 while one is under way or wanted."""
     mine = [each for each in intents if each.incident == incident.number and each.action in TOLD]

@@ -84,7 +84,7 @@ def _rung(action: str, alert: Alert, rule: Rule, step: int, situation: Situation
 
 def _snapshot(alert: Alert, rule: Rule, step: int, situation: Situation) -> Rung:
     mine = situation.of_rung(alert, rule, step, "snapshot")
-    if any(intent.state in FINAL for intent in mine) or _has_bundle(alert, situation):
+    if any(intent.state in FINAL for intent in mine) or (not mine and _has_bundle(alert, situation)):
         return Rung(ended=True)
     return Rung((wish_for(alert, rule, step, "snapshot", "", alert.sample),))
 

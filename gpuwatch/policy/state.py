@@ -52,7 +52,8 @@ class Alert:
     step: int = 0  # the rung of the ladder that is next or under way
     step_ended: Optional[Instant] = None
     reason: str = ""  # why no action is wanted now; "" when one is
-    cleared: Optional[Instant] = None  # it has cleared, and is kept (Rule.keep_s)
+    cleared: Optional[Instant] = None  # it has cleared, and is kept
+    keep_s: float = 0.0  # Rule.keep_s, longer each time that it came back soon: what was put back too early
     step_badness: Optional[float] = None  # how bad it was when the previous step ended (ladder.badness)
     level: int = 0  # how deep it wants its GPU throttled
     level_since: Optional[Instant] = None

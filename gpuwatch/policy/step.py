@@ -256,9 +256,9 @@ class _Step:
             quiet = self.now.since(alert.sample)
             if quiet is None or quiet < rule.quiet_for_s:
                 continue
-            if alert.cleared is None and rule.keep_s > 0:
+            if alert.cleared is None and alert.keep_s > 0:
                 self.alerts[key] = alert = replace(alert, cleared=self.now)
-            if rule.keep_s == 0 or conditions.kept_long_enough(alert, rule, self.now):
+            if alert.keep_s == 0 or conditions.kept_long_enough(alert, self.now):
                 self._end(key, reason.CLEARED)
 
     # Incidents
@@ -279,7 +279,9 @@ class _Step:
         incident, news = incidents.join(incident, rule, alert.since, self.now, found)
         incident = incidents.relate(incident, self.incidents.values(), self.inputs.attributions, self.now)
         self.incidents[str(incident.number)] = incident
-        self.alerts[key] = replace(alert, incident=incident.number)
+        self.alerts[key] = replace(
+            alert, incident=incident.number, keep_s=rule.keep_s * 2 ** incidents.returned(incident)
+        )
         if news and not explained and self.news.get(incident.number) != "firing":
             self.news[incident.number] = news
 
@@ -427,6 +429,8 @@ def _taken_by_another(wish: Wish, wanted: list[Wish]) -> bool:
     """One new stop a target and a GPU in one step, whatever many rules want (S4); throttles are merged, not dropped."""
     if wish.action == "hold":
         return any(other.action == "hold" and other.target == wish.target for other in wanted)
+    if wish.action == "snapshot":  # two rules that see one trouble: one bundle of these moments is enough
+        return any(other.action == "snapshot" and other.incident == wish.incident for other in wanted)
     return wish.action == "stop" and any(
         other.action == "stop"
         and other.rung != wish.rung

@@ -1,4 +1,5 @@
-"""The demo's story: GPU 3 loses its cooling, warms up, throws an Xid, and cools down once its job is gone."""
+"""The demo's story: GPU 3 loses its cooling and warms up, with less power too; it throws an Xid, and cools down once
+its job is gone."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from gpuwatch.simulation.host import CALM_C, IDLE_C, TRAINING, SimulatedHost
 CARD = 3
 FAN_FAILS_S = 4.0
 HEATING_C_PER_S = 2.4
+THROTTLED_C_PER_S = 0.9  # with less power, and still no air
 COOLING_C_PER_S = 3.2
 HOTTEST_C = 94.6  # the card would cut its power at 95
 XID_S = 17.0
@@ -31,7 +33,9 @@ class Story:
         if not running:
             self.celsius = max(IDLE_C, self.celsius - COOLING_C_PER_S * elapsed)
         elif seconds >= FAN_FAILS_S:
-            self.celsius = min(HOTTEST_C, self.celsius + HEATING_C_PER_S * elapsed)
+            throttled = self.host.cards.power_limit_w(CARD) < self.host.cards.power_limit_w(CARD - 1)
+            rate = THROTTLED_C_PER_S if throttled else HEATING_C_PER_S
+            self.celsius = min(HOTTEST_C, self.celsius + rate * elapsed)
         self.host.cards.heat(CARD, self.celsius)
         for index in TRAINING.gpus:
             if index != CARD:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Callable, Optional, TypeVar
 
 from gpuwatch.model.errors import ActionError, SourceError
@@ -140,6 +140,7 @@ class SystemdBus:
             refuse_manual_stop=bool(_value(unit, "RefuseManualStop", False)),
             freezer=str(_value(unit, "FreezerState", "")),
             watchdog_s=None if watchdog_us in (0, _UNLIMITED) else watchdog_us / 1e6,
+            absent_paths=_absent_paths(_value(unit, "Conditions", ())),
         )
 
     def limit_now(self, name: str) -> CpuLimit:
@@ -239,6 +240,11 @@ def _run_interface(name: str) -> str:
     if interface is None or not valid_name(name):
         raise SourceError(f"{name[:80]!r} is not the name of a service or scope")
     return interface
+
+
+def _absent_paths(conditions: Iterable[Sequence[Any]]) -> tuple[str, ...]:
+    """Of (type, is a trigger, is negated, parameter, state): the paths of ConditionPathExists=!PATH."""
+    return tuple(str(each[3]) for each in conditions if each[0] == "ConditionPathExists" and each[2] and not each[1])
 
 
 def _value(properties: Any, name: str, default: Any) -> Any:

@@ -56,6 +56,7 @@ class RawUnit:
     refuse_manual_stop: bool = False
     freezer: str = ""
     watchdog_s: Optional[float] = None
+    absent_paths: tuple[str, ...] = ()
 
 
 class UnitReader(Protocol):
@@ -93,6 +94,7 @@ def gather(reader: UnitReader, name: str, cgroup_root: str) -> UnitFacts:
         inner_units=inner,
         freezer=_freezer(unit, cgroup_root),
         watchdog_s=unit.watchdog_s,
+        absent_paths=unit.absent_paths,
     )
 
 

@@ -15,8 +15,9 @@ from gpuwatch.model.event import Scalar
 from gpuwatch.model.incident import Cause, Incident, IncidentState, Subject, TimelineEntry
 from gpuwatch.model.instant import Instant
 from gpuwatch.model.intent import Intent, IntentState
+from gpuwatch.model.metric import METRICS
 from gpuwatch.model.notification import Message
-from gpuwatch.model.rule import Rule, Severity, Step, Threshold
+from gpuwatch.model.rule import Clear, Rule, Severity, Step, Threshold
 from gpuwatch.model.settings import Settings
 
 BOOT = "0" * 32
@@ -92,6 +93,29 @@ STOP_RULE = Rule(
     for_s=5.0,
     ladder=(Step(("snapshot", "stop")),),
 )
+_COOL = Clear(Threshold(above=8.0), 60.0)
+THROTTLE_RULE = Rule(
+    "gpu-heats",
+    Severity.WARNING,
+    metric="gpu.slowdown_margin",
+    threshold=Threshold(below=3.0),
+    for_s=30.0,
+    clear=_COOL,
+    ladder=(Step(("throttle",)), Step(("stop", "hold"), after_s=120.0)),
+)
+THROTTLE_ONLY = replace(THROTTLE_RULE, name="gpu-heats-only", ladder=(Step(("throttle",)),))
+LATER_RULE = replace(THROTTLE_RULE, name="gpu-heats-later", ladder=(Step(("throttle",), after_s=300.0),))
+SLOWED_RULE = Rule(
+    "gpu-slowed",
+    Severity.CRITICAL,
+    metric="gpu.hw_thermal_slowdown",
+    threshold=Threshold(above=0.5),
+    for_s=300.0,
+    clear=Clear(Threshold(below=0.5), 60.0),
+    ladder=(Step(("throttle",)), Step(("stop",), after_s=120.0, worse=True)),
+)
+HOLD_RULE = Rule("gpu-lost", Severity.CRITICAL, metric="gpu.lost", ladder=(Step(("snapshot", "hold")),))
+RULES = (THROTTLE_RULE, THROTTLE_ONLY, LATER_RULE, SLOWED_RULE, HOLD_RULE)
 TELL_RULE = Rule("gpu-hot", Severity.WARNING, metric="gpu.slowdown_margin", threshold=Threshold(below=3.0), for_s=30.0)
 
 
@@ -151,9 +175,34 @@ def stop(state: IntentState, reason: str = "", detail: str = "", **changes: Any)
     return replace(intent, **changes)
 
 
+def throttle(state: IntentState, reason: str = "", detail: str = "", **changes: Any) -> Intent:
+    """The throttle of GPU 3 for incident 17, from 700 W."""
+    numbers: dict[str, Any] = {"id": "a17-1", "rule": "gpu-heats", "action": "throttle", "target": UUID}
+    numbers.update(users=(), used_bytes=0, before=700.0, value=595.0, level=1)
+    return stop(state, reason, detail, **{**numbers, **changes})
+
+
+def hold(state: IntentState, reason: str = "", detail: str = "", **changes: Any) -> Intent:
+    """The hold of train@llama.service for incident 17."""
+    numbers: dict[str, Any] = {"id": "a17-2", "action": "hold", "users": (), "used_bytes": 0}
+    return stop(state, reason, detail, **{**numbers, **changes})
+
+
+def about(kind: str, name: str, **changes: Any) -> dict[str, Any]:
+    """The subject of an incident that is about no card."""
+    return {"subject": Subject(kind, name), "label": name, "gpu": None, **changes}
+
+
+def reading(metric: str, value: float, limit: float, below: bool = False, **facts: Scalar) -> dict[str, Scalar]:
+    """The facts of a metric's alert."""
+    direction = "below" if below else "above"
+    unit = METRICS[metric].unit if metric in METRICS else ""
+    return {"metric": metric, "unit": unit, "value": value, "limit": limit, "direction": direction, **facts}
+
+
 def settings(language: str = "en", **changes: Any) -> Settings:
     """Settings with a rule that stops and one that tells."""
-    return replace(Settings(language=language, rules=(STOP_RULE, TELL_RULE)), **changes)
+    return replace(Settings(language=language, rules=(STOP_RULE, TELL_RULE, *RULES)), **changes)
 
 
 @dataclass(frozen=True)
@@ -187,6 +236,255 @@ _HOT = incident(HEAT, bundle=BUNDLE, peak={"gpu.temperature": 92.0, "gpu.shutdow
 _STOPPED = stop(_S.VERIFIED, "verified", sent=at("13:47:12"), gone=at("13:47:23"))
 _KILLED = replace(_STOPPED, killed=at("13:48:47"), gone=at("13:48:49"))
 _TAKES = "stopping train@llama.service would also stop web.service, outside the workload"
+
+
+def _throttles() -> tuple[Case, ...]:
+    hot = incident({**WARM, "value": 0.0, "temperature": 89.0}, "gpu-heats", Severity.WARNING, "13:45:05")
+    now: dict[str, Scalar] = {"temperature": 89.0, "others_low": 61.0, "others_high": 68.0, "others_count": 7}
+    sent, applied = at("13:45:09"), at("13:45:10")
+    on = throttle(_S.APPLIED, "applied", sent=sent, applied=applied, value=500.0, level=2)
+    cold: dict[str, Scalar] = {"temperature": 62.0}
+    only = replace(hot, causes=(replace(hot.causes[0], rule="gpu-heats-only"),))
+    late = incident({**WARM, "reason": "waiting"}, "gpu-heats-later", Severity.WARNING, "13:42:10")
+    slowed = incident(reading("gpu.hw_thermal_slowdown", 1.0, 0.5, temperature=91.0, for_s=300.0), "gpu-slowed")
+    held = hold(_S.APPLIED, "applied", applied=at("13:47:24"), before=0.0, value=1.0)
+    no_drop_in = hold(_S.FAILED, "no_drop_in")
+    rising: dict[str, Scalar] = {**now, "rising": True}
+    return (
+        Case("throttle, not yet", late, "firing", "13:42:41"),
+        Case("throttle, planned", hot, "firing", "13:45:08", (throttle(_S.PLANNED, before=None, value=None),)),
+        Case(
+            "throttle, planned in observe mode",
+            hot,
+            "firing",
+            "13:45:08",
+            (throttle(_S.PLANNED, before=None, value=None, observe=True),),
+        ),
+        Case("throttle, in force", hot, "update", "13:45:11", (on,), now),
+        Case("throttle, nothing after it", only, "update", "13:45:11", (replace(on, rule="gpu-heats-only"),), now),
+        Case("throttle, of a shared card", only, "firing", "13:45:11", (replace(on, workload=""),)),
+        Case(
+            "throttle, for a card that slows itself",
+            slowed,
+            "update",
+            "13:52:11",
+            (replace(on, rule="gpu-slowed", sent=at("13:52:09"), applied=at("13:52:10")),),
+            now,
+        ),
+        Case("throttle, no deeper", hot, "update", "13:46:11", (replace(on, reason="change_failed"),), now),
+        Case("throttle, would have", hot, "update", "13:45:11", (throttle(_S.WOULD_HAVE, "would_have"),), rising),
+        *(
+            Case(f"throttle, {why}", hot, "update", "13:45:11", (throttle(_S.FAILED, why, value=None),), now)
+            for why in ("unsupported", "no_permission", "no_room")
+        ),
+        Case(
+            "throttle, overtaken",
+            hot,
+            "update",
+            "13:46:11",
+            (replace(on, state=_S.OVERTAKEN, reason="overtaken", detail="it is 450 now"),),
+            now,
+        ),
+        Case("throttle, card gone", hot, "update", "13:46:11", (replace(on, state=_S.UNKNOWN, reason="gone"),), now),
+        Case("throttle, shared", incident({**WARM, "reason": "shared"}, "gpu-heats"), "firing", "13:47:12"),
+        Case("throttle, forbidden", hot, "update", "13:46:11", (replace(on, state=_S.UNDONE),), now),
+        Case(
+            "throttle, over",
+            over(hot, "14:05:00"),
+            "resolved",
+            "14:05:00",
+            (replace(on, state=_S.UNDOING, reason="condition_ended"),),
+            cold,
+        ),
+        Case("throttle, over, restored", over(hot, "14:05:00"), "resolved", "14:05:00", (_restored(on),), cold),
+        Case("throttle, then stopped", _HOT, "update", "13:47:30", (on, _STOPPED), {"temperature": 79.0}),
+        Case("stopped and held", _HOT, "update", "13:47:30", (_STOPPED, held), {"temperature": 79.0}),
+        Case("stopped, not held", _HOT, "update", "13:47:30", (_STOPPED, no_drop_in), {"temperature": 79.0}),
+        Case(
+            "over, still held",
+            over(_HOT, "14:05:00"),
+            "resolved",
+            "14:05:00",
+            (_restored(on), _STOPPED, held),
+            cold,
+        ),
+        Case(
+            "over, hold ended",
+            over(_HOT, "14:05:00"),
+            "resolved",
+            "14:05:00",
+            (_STOPPED, replace(held, state=_S.UNDONE)),
+            cold,
+        ),
+        Case(
+            "lost and held",
+            incident(XID, "gpu-lost", since="13:45:32", gpu=5, bundle=BUNDLE),
+            "firing",
+            "13:45:34",
+            (held,),
+            facts={"others_count": 7},
+        ),
+        Case(
+            "lost, would have held",
+            incident(XID, "gpu-lost", since="13:45:32", gpu=5),
+            "update",
+            "13:45:34",
+            (hold(_S.WOULD_HAVE, "would_have"),),
+        ),
+        Case(
+            "lost, held before",
+            incident(XID, "gpu-lost", since="13:45:32", gpu=5),
+            "update",
+            "13:45:34",
+            (hold(_S.FAILED, "no_room"),),
+        ),
+    )
+
+
+def _restored(intent: Intent) -> Intent:
+    return replace(intent, state=_S.UNDONE, reason="undone", changed=at("14:05:02"))
+
+
+DOUBT: dict[str, Scalar] = {
+    "reason": "suspect",
+    "suspect": "hot_while_idle",
+    "cooling": False,
+    "witnesses_for": "",
+    "witnesses_against": "power=68 utilisation=0",
+    "witnesses_silent": "memory_temperature fan",
+}
+CHOICE: dict[str, Scalar] = {
+    "victim": "train@llama.service",
+    "victim_workload": "training",
+    "victim_priority": 10,
+    "victim_bytes": 44023414784,
+    "victim_because": "lowest_priority largest",
+    "considered": "train@llama.service=chosen:44023414784 train@b.service=smaller:1073741824 "
+    "serve.service=higher_priority:42949672960 mps.service=mps_server:",
+}
+
+
+def _judgements() -> tuple[Case, ...]:
+    frozen: dict[str, Scalar] = {**DOUBT, "suspect": "frozen", "witnesses_for": "memory_temperature=96 rising=4"}
+    warm: dict[str, Scalar] = {"others_low": 84.0, "others_high": 91.0, "others_count": 7}
+    cooling: dict[str, Scalar] = {"reason": "cooling", "suspect": "", "cooling": True}
+    return (
+        Case("in doubt", incident({**HEAT, **DOUBT}), "firing", "13:47:12"),
+        Case("in doubt, frozen", incident({**HEAT, **frozen}), "firing", "13:47:12"),
+        Case("in doubt, jumped", incident({**HEAT, **DOUBT, "suspect": "jump"}), "firing", "13:47:12"),
+        Case("cooling by itself", incident({**HEAT, **cooling}), "firing", "13:47:12"),
+        *(
+            Case(f"nothing done, {why}", incident({**HEAT, "reason": why}), "firing", "13:47:12")
+            for why in ("grace", "inhibited", "not_worse", "vetoed", "lost_list", "negligible")
+        ),
+        Case("chosen among four", incident({**HEAT, **CHOICE}), "firing", "13:47:12", (stop(_S.PLANNED),)),
+        Case("all cards hot", incident({**WARM, **warm}, "gpu-hot", Severity.WARNING), "firing", "13:47:12"),
+    )
+
+
+def _xids() -> tuple[Case, ...]:
+    owned = {**XID_13, "user": "wang", "unit": "train@a.service", "count": 1}
+    counted = {**owned, "total": 3, "within_s": 86400.0, "users": "chen, li, wang"}
+    again = {**XID, "xid": 95, "xid_class": "hardware", "repeated": True}
+    asked = {**XID, "xid": 154, "xid_class": "gpu_reset", "recovery_to": 1}
+    return (
+        Case("xid of an owner", incident(owned, "xid", Severity.WARNING, gpu=5), "firing", "13:47:06"),
+        Case("users of one card", incident(counted, "gpu-suspected", Severity.WARNING), "firing", "13:47:06"),
+        Case("xid back after a reset", incident(again, "xid-hardware"), "firing", "13:47:06"),
+        Case("driver's own advice", incident(asked, "xid-gpu-reset"), "firing", "13:47:06"),
+        Case("lost, driver's advice", incident({**XID, "recovery_to": 2}, "gpu-lost"), "firing", "13:47:06"),
+        Case("xid by our own stop", incident({**owned, "after_own_action": "a16-1"}, "xid"), "firing", "13:47:06"),
+        *(
+            Case(
+                f"recovery {action}",
+                incident(reading("gpu.recovery_action", float(action), 0.5), "gpu-needs-recovery"),
+                "firing",
+                "13:47:06",
+            )
+            for action in (1, 2, 4, 5, 9)
+        ),
+    )
+
+
+def _metrics() -> tuple[Case, ...]:
+    day: dict[str, Any] = {"change_over_s": 86400.0}
+    of_card = (
+        reading("gpu.fan_stopped", 1.0, 0.5, temperature=74.0, for_s=60.0),
+        reading("gpu.stalled", 2100.0, 1800.0),
+        reading("gpu.memory_full_in", 90.0, 120.0, below=True),
+        reading("gpu.ecc_uncorrected", 2.0, 0.5, **day),
+        reading("gpu.ecc_corrected", 140.0, 100.0, change_over_s=3600.0),
+        reading("gpu.row_remap_pending", 1.0, 0.5),
+        reading("gpu.row_remap_failed", 1.0, 0.5),
+        reading("gpu.page_retirement_pending", 1.0, 0.5),
+        reading("gpu.pcie_lanes_missing", 8.0, 0.5, for_s=180.0),
+        reading("gpu.pcie_generations_missing", 2.0, 0.5, for_s=180.0),
+        reading("gpu.nvlinks_missing", 2.0, 0.5, for_s=120.0),
+        reading("gpu.memory_temperature", 106.0, 105.0, temperature=78.0, for_s=60.0),
+        reading("gpu.sync_boost", 1.0, 0.5),
+        reading("gpu.pstate", 8.0, 4.0),
+    )
+    of_host = (
+        reading("host.gpus_hot", 5.0, 1.5, for_s=60.0),
+        reading("host.fabric_manager_down", 1.0, 0.5, for_s=120.0),
+        reading("host.gpu_sample_age", 42.0, 30.0),
+        reading("host.journal_behind", 75.0, 60.0),
+        reading("host.memory_available_ratio", 0.04, 0.05, below=True, for_s=30.0),
+        reading("host.memory_full_in", 100.0, 120.0, below=True, for_s=20.0),
+        reading("host.memory_pressure_full", 34.0, 20.0, for_s=15.0),
+        reading("host.clock_synchronised", 0.0, 0.5, below=True),
+        reading("host.load_per_core", 9.5, 4.0),
+    )
+    disk, unit = about("filesystem", "/var/lib/docker"), about("unit", "train@llama.service")
+    sensor = about("sensor", "coretemp@coretemp.0/Package id 0", label="coretemp Package id 0")
+    others = (
+        (reading("host.disk_free_ratio", 0.031, 0.05, below=True, for_s=60.0), disk),
+        (reading("host.inodes_free_ratio", 0.02, 0.05, below=True, for_s=60.0), disk),
+        (reading("host.disk_read_only", 1.0, 0.5, for_s=30.0), disk),
+        (reading("host.sensor_temperature", 96.0, 90.0), sensor),
+        (reading("host.sensor_margin", 4.0, 5.0, below=True), sensor),
+        (reading("unit.memory_used_ratio", 0.97, 0.95, for_s=30.0), unit),
+        (reading("unit.memory_full_in", 80.0, 120.0, below=True), unit),
+        (reading("unit.memory_pressure_full", 45.0, 20.0, for_s=30.0), unit),
+        (reading("unit.tasks_ratio", 0.96, 0.9), unit),
+        (reading("workload.gpu_memory_ratio", 1.12, 1.0, for_s=30.0), about("workload", "training")),
+    )
+    known = [(facts, {}) for facts in of_card] + [(facts, {"gpu": None}) for facts in of_host] + list(others)
+    cases = []
+    for facts, changes in known:
+        metric = str(facts["metric"])
+        opened = incident(facts, metric.split(".")[1].replace("_", "-"), Severity.WARNING, **changes)
+        cases.append(Case(metric, opened, "firing", "13:47:10"))
+    full = incident(others[0][0], "disk-nearly-full", Severity.WARNING, **disk)
+    return (*cases, Case("disk has room again", over(full, "14:05:00"), "resolved", "14:05:00"))
+
+
+def _events() -> tuple[Case, ...]:
+    unit = about("unit", "train@llama.service")
+    killed = {"process": "python3", "pid": 41872}
+    loop: dict[str, Scalar] = {"total": 5, "within_s": 600.0, "unit": "train@llama.service"}
+    told: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
+        ("oom_kill", {**killed, "unit": "train@llama.service"}, unit),
+        ("unit_oom", {"unit": "train@llama.service"}, unit),
+        ("oomd_kill", {"unit": "train@llama.service"}, unit),
+        ("unit_restart", loop, unit),
+        ("unit_start_limit", {"unit": "train@llama.service"}, unit),
+        ("gpu_init_failed", {}, {}),
+        ("gsp_timeout", {"recovery_to": 1}, {}),
+        ("uvm_fatal", {}, {"gpu": None}),
+        ("xid_unparsed", {}, {"gpu": None}),
+        ("time_jump", {}, {"gpu": None}),
+        ("log_gap", {}, {"gpu": None}),
+        ("iommu_fault", {}, {"gpu": None}),
+        ("log_match", {"pattern": "lustre-evict", "meaning_en": "Lustre evicted this client.", "meaning_zh": "x"}, {}),
+    )
+    cases = []
+    for kind, more, changes in told:
+        opened = incident({"kind": kind, "count": 1, "old": False, **more}, kind, Severity.WARNING, **changes)
+        cases.append(Case(f"event {kind}", opened, "firing", "13:47:06"))
+    loops = incident({"kind": "unit_restart", "count": 1, **loop}, "workload-restart-loop", Severity.WARNING, **unit)
+    return (*cases, Case("restarts no more", over(loops, "14:05:00"), "resolved", "14:05:00"))
+
 
 CASES = (
     Case("hot, only told", incident(WARM, "gpu-hot", Severity.WARNING, "13:42:10"), "firing", "13:44:10"),
@@ -261,6 +559,11 @@ CASES = (
         "firing",
         "13:55:10",
     ),
+    *_throttles(),
+    *_judgements(),
+    *_xids(),
+    *_metrics(),
+    *_events(),
     Case("some event", incident({"kind": "aer", "count": 3}, "pcie-errors", Severity.WARNING), "firing", "13:47:06"),
 )
 

@@ -40,6 +40,7 @@ class Host:
         self.story = Story(settings)
         self.intents: list[Intent] = []
         self.watts, self.supported, self.time, self.held = 700.0, supported, start, False
+        self.asked: dict[str, Optional[float]] = {}
         self.limit = PowerLimit(None)  # type: ignore[arg-type]  # only its arithmetic
         self.outcome = Outcome(self.story.state)
         self.orders = Orders()
@@ -90,13 +91,16 @@ class Host:
             return replace(intent, state=state, changed=now, sent=None if wish.observe else now)
         problem = "" if self.supported else "unsupported"
         power = intent.action == "throttle"
-        held = reversible.Held(now, self.watts if power else float(self.held), problem)
+        held = reversible.Held(
+            now, self.watts if power else float(self.held), problem, after=self.asked.get(intent.id)
+        )
         before = self.watts if intent.before is None else intent.before
         target = None if wish is None else self.limit.target(before, wish.level, self.story.settings.throttle)
         moved, effect = reversible.advance(
             intent, reversible.Standing(now, wish, held, target=target if power else 1.0)
         )
         value = {Effect.SET: moved.value, Effect.RESTORE: moved.before}.get(effect) if effect is not None else None
+        self.asked[intent.id] = value
         if value is not None and power:
             self.watts = value
         elif value is not None:
@@ -246,6 +250,19 @@ def test_keep_goes_on_after_it_has_cleared() -> None:
     assert host.watts == 595
     host.run(20, 70)
     assert host.watts == 700
+
+
+def test_what_comes_back_soon_is_kept_longer_each_time() -> None:
+    host = Host(replace(SETTINGS, rules=(replace(WARM, keep_s=30, ladder=(Step(("throttle",)),)),)))
+    kept = []
+    for _ in range(3):
+        host.run(10, 88)
+        for second in range(300):
+            host.second(70)
+            if host.watts == 700:
+                kept.append(second)
+                break
+    assert kept[1] >= kept[0] + 30 and kept[2] >= kept[1] + 60
 
 
 def test_what_was_stopped_is_held_until_it_is_over() -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from gpuwatch.alerts.channels.options import channel_types
 from gpuwatch.config.scenario import ScenarioReader
-from gpuwatch.daemon.rehearsal import Kept
 from gpuwatch.daemon.stories import Account, play
 from gpuwatch.daemon.told import Entry
 from gpuwatch.daemon.verdict import failures, moment, told
@@ -260,11 +259,6 @@ def test_a_unit_that_ignores_sigterm_is_killed() -> None:
                      "config: {mode: enforce, workloads: [{name: a, units: [train@*.service], stop: {grace: 10s}}]}\n"
                      + HOT + "until: 60s\n")  # fmt: skip
     assert [name for verb, name in verbs(account, seen.KILLS, seen.STOPPED)] == [UNIT, UNIT]
-
-
-def test_what_is_stored_survives_the_store() -> None:
-    kept = Kept(bundles={})
-    assert kept.through_the_store() == kept
 
 
 # How it is judged

@@ -32,8 +32,8 @@ def view(seconds: float = 10, wanted: Optional[Wish] = None, **more: Any) -> Sta
     return Standing(at(seconds), wanted, **more)
 
 
-def held(seconds: float, watts: Optional[float] = None, problem: str = "") -> Held:
-    return Held(at(seconds), watts, problem)
+def held(seconds: float, watts: Optional[float] = None, problem: str = "", after: Optional[float] = None) -> Held:
+    return Held(at(seconds), watts, problem, after=after)
 
 
 def test_what_was_there_is_asked_for_and_written_down_before_anything_is_set() -> None:
@@ -68,13 +68,17 @@ def test_what_can_not_be_had_ends_at_once(answer: Held, target: Optional[float],
 
 
 def test_what_the_card_made_of_it_counts() -> None:
-    done, _ = advance(SENT, view(2, wish(), held=held(2, 600)))
+    done, _ = advance(SENT, view(2, wish(), held=held(2, 600, after=595)))
     assert (done.state, done.value, done.applied) == (IntentState.APPLIED, 600.0, at(2))
 
 
 def test_a_card_that_puts_it_back_at_once_does_not_support_it() -> None:
-    failed, _ = advance(SENT, view(2, wish(), held=held(2, 700)))
+    failed, _ = advance(SENT, view(2, wish(), held=held(2, 700, after=595)))
     assert (failed.state, failed.reason) == (IntentState.FAILED, reason.UNSUPPORTED)
+
+
+def test_a_late_answer_to_a_question_is_none_to_the_change() -> None:
+    assert advance(SENT, view(2, wish(), held=held(2, 700))) == (SENT, Effect.SET)
 
 
 def test_an_unanswered_change_is_made_again() -> None:
@@ -94,7 +98,7 @@ def test_deeper_and_lighter() -> None:
 
 
 def test_a_deeper_level_that_fails_leaves_the_earlier_one_in_force() -> None:
-    back, _ = advance(replace(APPLIED, state=IntentState.SENT), view(40, wish(), held=held(39, problem="failed")))
+    back, _ = advance(replace(APPLIED, state=IntentState.SENT), view(40, wish(), held=held(39, problem="failed", after=595)))
     assert (back.state, back.reason) == (IntentState.APPLIED, reason.CHANGE_FAILED)
 
 
@@ -160,7 +164,7 @@ class _World:
             value = {Effect.SET: self.intent.value, Effect.RESTORE: self.intent.before}.get(effect)
             if value is not None:
                 self.watts = max(self.low, value)
-            self.held = Held(at(self.now + 1), self.watts)
+            self.held = Held(at(self.now + 1), self.watts, after=value)
 
 
 @settings(max_examples=100)
