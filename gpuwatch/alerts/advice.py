@@ -70,8 +70,8 @@ def context(case: Case) -> list[str]:
 
 def _owner(case: Case) -> list[str]:
     """Whose program it was, by user and unit."""
-    if case.topic == "suspected" or case.incident.subject.kind == "unit":
-        return []
+    if case.topic not in ("xid", "event") or case.incident.subject.kind == "unit":
+        return []  # of a metric, "unit" is what it is measured in
     known = [foreign(case.cause.facts[name]) for name in ("user", "unit") if case.cause.facts.get(name)]
     return [case.words.say("owner", who=", ".join(known))] if known else []
 
@@ -119,6 +119,8 @@ def advice(case: Case) -> list[str]:
     action = recovery(case) if topic in _RECOVERED else None
     if topic in ("xid", "lost") and case.cause.facts.get("repeated") is True:
         return [*first, words.say("next.again")]
+    if topic == "recovery" and action is None:
+        return [words.say("recovery.unknown", number=int(number_of(case.cause.facts.get("value")) or 0))]
     if action is not None:
         asked = words.say("recovery", action=action[words.language])
         return [*first, asked, words.say("next.step", step=action[f"next_{words.language}"])]
@@ -127,6 +129,9 @@ def advice(case: Case) -> list[str]:
     if topic in ("xid", "sxid") and klass in _ADVISED:
         return [words.say(f"next.{klass}")]
     if topic in ("sxid", "event"):
+        own = f"next.event.{case.cause.facts.get('kind')}"
+        if has(own):
+            return [words.say(own)]
         step = catalogue(case, judge.next_step)
         return [words.say("next.step", step=step)] if step else []
     return _metric_advice(case) if topic in ("hot", "metric") else []
@@ -136,6 +141,8 @@ def _metric_advice(case: Case) -> list[str]:
     """The first thing to do about a metric; about heat only while nothing was done, and not where it is the air."""
     if case.cause.facts.get("reason") == reason.SUSPECT:
         return [case.words.say("next.doubt")]
+    if case.cause.facts.get("reason") == reason.COOLING:
+        return []
     key = f"next.{case.metric}"
     if case.topic == "hot":
         key = key if has(key) else "next.gpu.temperature"

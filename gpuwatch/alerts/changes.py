@@ -16,6 +16,7 @@ from gpuwatch.model.rule import Rule
 from gpuwatch.model.settings import Settings
 
 _BEGUN = (IntentState.SENT, IntentState.APPLIED)
+_IN_VAIN = (IntentState.FAILED, IntentState.REFUSED, IntentState.OVERTAKEN)
 _MARGINS = ("gpu.slowdown_margin", "gpu.shutdown_margin", "gpu.operating_margin")
 
 
@@ -55,10 +56,10 @@ def in_force(intent: Intent) -> bool:
 def throttle(words: Words, intent: Intent, around: Around) -> list[str]:
     """What became of the power limit; of one in force also what that means, until when, and what comes next."""
     if in_force(intent):
-        return [_applied(words, intent), *_in_force(words, intent, around)]
+        return [_applied(words, intent), *_in_force(words, intent, around), *_next(words, intent, around)]
     if intent.state is IntentState.WOULD_HAVE:
         return [_would_have(words, intent)]
-    return [_throttle(words, intent)]
+    return [_throttle(words, intent), *_next(words, intent, around)]
 
 
 def _throttle(words: Words, intent: Intent) -> str:
@@ -107,12 +108,15 @@ def _in_force(words: Words, intent: Intent, around: Around) -> list[str]:
     until = None if rule is None else _until(words, rule, around.cause(intent))
     if until is not None:
         said.append(until)
-    stop = next_stop(intent, around)
-    if stop is not None and rule is not None:
-        worse = rule.ladder[intent.step + 1].worse
-        key = "action.next_stop_worse" if worse else "action.next_stop"
-        said.append(words.say(key, time=words.time(stop)))
     return said
+
+
+def _next(words: Words, intent: Intent, around: Around) -> list[str]:
+    stop, rule = next_stop(intent, around), around.rule(intent)
+    if stop is None or rule is None:
+        return []
+    key = "action.next_stop_worse" if rule.ladder[intent.step + 1].worse else "action.next_stop"
+    return [words.say(key, time=words.time(stop))]
 
 
 def _until(words: Words, rule: Rule, cause: Optional[Cause]) -> Optional[str]:
@@ -122,8 +126,8 @@ def _until(words: Words, rule: Rule, cause: Optional[Cause]) -> Optional[str]:
     after = words.duration(rule.clear.for_s + rule.keep_s)
     below, above = rule.clear.threshold.below, rule.clear.threshold.above
     if METRICS[rule.metric].unit == "0/1":
-        condition = words.say("until.ended")
-    elif rule.metric in _MARGINS:
+        return words.say("action.throttle_after", duration=after)
+    if rule.metric in _MARGINS:
         margin, degrees = number_of(cause.facts.get("value")), number_of(cause.facts.get("temperature"))
         if margin is None or degrees is None or above is None:
             return None
@@ -138,14 +142,15 @@ def _until(words: Words, rule: Rule, cause: Optional[Cause]) -> Optional[str]:
 def next_stop(intent: Intent, around: Around) -> Optional[Instant]:
     """When the job is stopped if the throttle does not help; None when no stop follows it."""
     rule = around.rule(intent)
-    if not in_force(intent) or rule is None or intent.sent is None or intent.step + 1 >= len(rule.ladder):
+    over_with = in_force(intent) or intent.state in _IN_VAIN  # of the throttle's own rung
+    if not over_with or intent.action != "throttle" or rule is None or intent.step + 1 >= len(rule.ladder):
         return None
     step = rule.ladder[intent.step + 1]
     workload = next((each for each in around.settings.workloads if each.name == intent.workload), None)
     if "stop" not in step.do or (workload is not None and workload.allow is not None and "stop" not in workload.allow):
         return None
-    sent = intent.sent
-    return Instant(sent.boot_id, sent.boottime_s + step.after_s, sent.utc_s + step.after_s)
+    began = intent.sent or intent.changed
+    return Instant(began.boot_id, began.boottime_s + step.after_s, began.utc_s + step.after_s)
 
 
 # Hold

@@ -87,6 +87,8 @@ def lines(words: Words, actions: tuple[Intent, ...], around: Around) -> list[tup
             first, *more = changes.throttle(words, intent, around)
             said += [(True, first), *((False, line) for line in more if not stops(actions))]
         elif intent.action == "hold":
+            if around.over and changes.in_force(intent) and intent.target in stopped:
+                continue  # it is what is left to do
             said.append((True, changes.hold(words, intent, intent.target in stopped)))
         else:
             said.append((True, _line(words, intent)))

@@ -44,6 +44,7 @@ from gpuwatch.model.event import Scalar
 from gpuwatch.model.incident import Cause, Incident
 from gpuwatch.model.instant import Instant
 from gpuwatch.model.intent import Intent
+from gpuwatch.model.metric import METRICS
 from gpuwatch.model.notification import Message
 from gpuwatch.model.rule import Severity
 from gpuwatch.model.settings import Settings
@@ -204,7 +205,9 @@ def _rule(case: Case) -> list[str]:
     """Which rule it was and what else holds."""
     words, said = case.words, []
     limit, metric = number_of(case.cause.facts.get("limit")), case.metric
-    if metric and limit is not None and case.topic in ("hot", "metric"):
+    unit = METRICS[metric].unit if metric in METRICS else ""
+    negated = unit == "0/1" and case.facts.get("direction") == "below"  # its name would say the opposite
+    if metric and limit is not None and case.topic in ("hot", "metric") and not negated:
         shown = "" if limit == 0.5 else words.quantity(metric, limit)  # of a count: any at all
         key = "rule.set" if not shown else f"rule.{'below' if case.facts.get('direction') == 'below' else 'above'}"
         line = words.say(key, rule=foreign(case.cause.rule), metric=words.metric(metric), limit=shown)

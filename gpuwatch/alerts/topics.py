@@ -95,6 +95,8 @@ class Case:
     def began(self) -> Instant:
         """When the trouble began. A metric that counts seconds began to count before its rule held."""
         since, limit = self.cause.since, number_of(self.cause.facts.get("limit"))
+        if self.cause.facts.get("direction") == "below":  # a forecast
+            return since
         if limit is None or not 0 < limit < 1e7 or self.metric not in METRICS or METRICS[self.metric].unit != "s":
             return since
         return Instant(since.boot_id, since.boottime_s - limit, since.utc_s - limit)
@@ -235,8 +237,9 @@ def _heat_event(case: Case) -> str:
     if case.metric == "gpu.hw_thermal_slowdown":
         return words.say("title.slowed", value=shown) if shown else words.say("title.slowed_only")
     limit = number_of(case.facts.get("limit"))
-    if shown and limit is not None:
-        return words.say("title.above", value=shown, limit=words.degrees(limit))
+    if shown and limit is not None and case.metric.endswith("temperature"):
+        key = "title.above_memory" if case.metric == "gpu.memory_temperature" else "title.above"
+        return words.say(key, value=shown, limit=words.degrees(limit))
     return words.say("title.hot")
 
 
@@ -248,7 +251,7 @@ def _metric_event(case: Case) -> str:
         return name
     shown = words.quantity(case.metric, value or 0.0)
     if has(f"title.{case.metric}"):
-        return words.say(f"title.{case.metric}", value=shown)
+        return words.say(f"title.{case.metric}", value=shown, count=f"{value or 0:.0f}")
     if limit is None or not shown:
         return words.say("title.metric", metric=name, value=shown).strip()
     key = "title.metric_below" if case.facts.get("direction") == "below" else "title.metric_above"
@@ -268,7 +271,7 @@ def back(case: Case) -> str:
         return words.say(f"back.{topic}", xid=case.xid)
     if topic == "event":
         return words.say("back.event", what=named_event(case))
-    if topic in ("suspected", "recovery"):
+    if topic in ("suspected", "recovery") or case.incident.subject.kind in ("filesystem", "sensor"):
         return words.say("back.normal")
     return words.say(f"back.{topic}", rule=foreign(case.cause.rule), metric=words.metric(case.metric))
 

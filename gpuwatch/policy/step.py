@@ -19,16 +19,15 @@ from typing import Optional
 from gpuwatch.model import reason
 from gpuwatch.model.event import Event, Scalar
 from gpuwatch.model.gpu import Attribution, DriverState, GpuSample
-from gpuwatch.model.incident import Incident, Subject
+from gpuwatch.model.incident import Subject
 from gpuwatch.model.instant import Instant
-from gpuwatch.model.intent import FINAL
-from gpuwatch.model.notification import Transition
 from gpuwatch.model.reading import Reading, value
 from gpuwatch.model.rule import Rule, Severity
 from gpuwatch.model.settings import Settings
 from gpuwatch.model.trace import Trace
 from gpuwatch.model.wish import Decision, Wish
-from gpuwatch.policy import conditions, facts, incidents
+from gpuwatch.policy import conditions, facts
+from gpuwatch.policy.book import Book
 from gpuwatch.policy.explained import children, follows, inhibited
 from gpuwatch.policy.ladder import climb
 from gpuwatch.policy.plausibility import FROZEN, JUMP, assess
@@ -58,21 +57,18 @@ class _Step:
     """The working copy of one step; nothing of it outlives run()."""
 
     def __init__(self, state: PolicyState, inputs: Inputs, settings: Settings) -> None:
-        self.before, self.inputs, self.settings = state, inputs, settings
+        self.inputs, self.settings = inputs, settings
         self.now = inputs.now
         self.classes = settings.class_overrides(inputs.now.utc_s)
         self.rebooted = state.boot_id not in ("", inputs.now.boot_id)
         self.rules = {rule.name: rule for rule in settings.rules if rule.enabled}
         self.alerts: dict[str, Alert] = dict(state.alerts)
-        self.incidents: dict[str, Incident] = dict(state.incidents)
+        self.book = Book(state, inputs)
         self.windows: dict[str, Window] = {} if self.rebooted else dict(state.windows)
         self.repeats = Repeats(state.troubles, inputs.now)
-        self.closed: list[Incident] = []
         self.gpus: dict[str, KnownGpu] = dict(state.gpus)
-        self.next_incident = state.next_incident
         self.decisions: list[Decision] = []
         self.wishes: list[Wish] = []
-        self.news: dict[int, str] = {}  # incident number -> transition to tell
         report = inputs.report
         age = None if report.taken is None else self.now.since(report.taken)
         self.taken = report.taken if report.state is DriverState.OK and age is not None and age <= STALE_S else None
@@ -97,13 +93,13 @@ class _Step:
         self._quiet()
         self._climb()
         self._judge_budget()
-        self._tell_outcomes()
-        transitions = self._tell()
+        self.book.note_outcomes(self.wishes)
+        transitions = self.book.tell(self.rebooted)
         return Outcome(
             state=PolicyState(
                 self.alerts,
-                self.incidents,
-                self.next_incident,
+                self.book.incidents,
+                self.book.next_incident,
                 self.gpus,
                 self.now.boot_id,
                 self.windows,
@@ -112,11 +108,7 @@ class _Step:
             wishes=tuple(self.wishes),
             transitions=transitions,
             decisions=tuple(self.decisions),
-            changed=tuple(
-                incident
-                for incident in (*self.incidents.values(), *self.closed)
-                if self.before.incidents.get(str(incident.number)) != incident
-            ),
+            changed=self.book.changed(),
         )
 
     # Conditions
@@ -135,9 +127,7 @@ class _Step:
             else:
                 label = f"GPU {self.gpus[subject.id].index}"
                 self.alerts[named] = replace(self.alerts.pop(key), subject=subject, label=label)
-        for number, incident in self.incidents.items():
-            if incident.subject.kind == "gpu" and incident.subject.id in uuids:
-                self.incidents[number] = replace(incident, subject=Subject("gpu", uuids[incident.subject.id]))
+        self.book.rename(uuids)
 
     def _end_what_no_longer_stands(self) -> None:
         """Alerts of rules that are gone or different; pending ones and events of an earlier boot."""
@@ -181,7 +171,7 @@ class _Step:
             self._decide(news, rule.name, subject, label, {"value": number})
         alert = self.alerts.get(key)
         if alert is not None and alert.incident:
-            self._note_peaks(alert, rule.metric, number, limit[0].below is not None, sample)
+            self.book.note_peaks(alert, rule.metric, number, limit[0].below is not None, sample)
 
     def _falsely_cool(self, rule: Rule, sample: Optional[GpuSample]) -> bool:
         """A reading that stands still under load, or fell faster than anything cools, clears nothing (S3)."""
@@ -189,16 +179,6 @@ class _Step:
             return False
         trace = self.inputs.traces.get(sample.uuid, Trace())
         return assess(sample, trace, self.samples, heat_metric(rule)).suspect in (FROZEN, JUMP)
-
-    def _note_peaks(
-        self, alert: Alert, metric: str, number: float, worse_below: bool, sample: Optional[GpuSample]
-    ) -> None:
-        """Margins judge, but people think in degrees: keep the peak temperature too."""
-        incident = incidents.note_peak(self.incidents[str(alert.incident)], metric, number, worse_below)
-        temperature = None if sample is None else facts.temperature_of(sample)
-        if temperature is not None:
-            incident = incidents.note_peak(incident, "gpu.temperature", temperature, False)
-        self.incidents[str(alert.incident)] = incident
 
     def _match(self, event: Event) -> None:
         subject, label = event_subject(event, self._by_pci(), self.gpus)
@@ -213,11 +193,9 @@ class _Step:
                 event, fields={**event.fields, "user": owner.user, "unit": owner.unit or owner.container_name}
             )
         event = self.repeats.note(event, subject, self.classes)
-        cause = children(event, subject, self.incidents.values())
+        cause = children(event, subject, self.book.incidents.values())
         if cause is not None:
-            self.incidents[str(cause.number)] = incidents.tell_story(
-                cause, self.now, "followed", {**facts.codes(event), "count": event.count}
-            )
+            self.book.follow(cause, {**facts.codes(event), "count": event.count})
             return
         for rule in self.rules.values():
             if rule.event is None or not conditions.matches(rule.event, event, self.classes):
@@ -261,8 +239,6 @@ class _Step:
             if alert.keep_s == 0 or conditions.kept_long_enough(alert, self.now):
                 self._end(key, reason.CLEARED)
 
-    # Incidents
-
     def _open(self, key: str, rule: Rule, alert: Alert, found: Mapping[str, Scalar]) -> None:
         self._decide(reason.FIRED, rule.name, alert.subject, alert.label, found)
         if rule.severity is Severity.INFO:
@@ -270,28 +246,13 @@ class _Step:
         explained = follows(rule, alert.subject, self.alerts.values(), self.rules)
         if explained:
             found = {**found, "follows": explained}
-        incident = incidents.find(self.incidents, alert.subject)
-        if incident is None:
-            incident = incidents.open_incident(
-                self.next_incident, self.inputs.host_name, alert.subject, alert.label, rule, self.now
-            )
-            self.next_incident += 1
-        incident, news = incidents.join(incident, rule, alert.since, self.now, found)
-        incident = incidents.relate(incident, self.incidents.values(), self.inputs.attributions, self.now)
-        self.incidents[str(incident.number)] = incident
-        self.alerts[key] = replace(
-            alert, incident=incident.number, keep_s=rule.keep_s * 2 ** incidents.returned(incident)
-        )
-        if news and not explained and self.news.get(incident.number) != "firing":
-            self.news[incident.number] = news
+        self.alerts[key] = self.book.join(alert, rule, found, explained)
 
     def _end(self, key: str, why: str) -> None:
         alert = self.alerts.pop(key)
-        incident = self.incidents.get(str(alert.incident))
         if alert.phase == "firing":
             self._decide(why, alert.rule, alert.subject, alert.label, {})
-        if incident is not None:
-            self.incidents[str(alert.incident)] = incidents.leave(incident, alert.rule, self.now, why)
+        self.book.leave(alert, why)
 
     # Wishes
 
@@ -309,7 +270,7 @@ class _Step:
             self.alerts[key] = climbed
             wanted.extend(taken)
             chosen = next((wish.because for wish in taken if wish.because), {})
-            self._note_why(climbed, {"reason": climbed.reason, **self._why(climbed, situation), **chosen})
+            self.book.note_why(climbed, {"reason": climbed.reason, **self._why(climbed, situation), **chosen})
         self.wishes = list(one_a_gpu(wanted))
 
     def _situation(self, firing: list[Alert]) -> Situation:
@@ -346,64 +307,12 @@ class _Step:
             return {"by": situation.inhibited.get(alert.subject, "")}
         return {}
 
-    def _note_why(self, alert: Alert, why: Mapping[str, Scalar]) -> None:
-        """The message says why nothing is done, or why it was this target: keep the newest with the cause."""
-        incident = self.incidents.get(str(alert.incident))
-        if incident is None:
-            return
-        causes = tuple(
-            replace(cause, facts={**cause.facts, **why})
-            if cause.rule == alert.rule and any(cause.facts.get(name) != why.get(name) for name in ("reason", "victim"))
-            else cause
-            for cause in incident.causes
-        )
-        if causes != incident.causes:
-            self.incidents[str(incident.number)] = replace(incident, causes=causes)
-
     def _judge_budget(self) -> None:
         """ "I stopped acting" is itself something to be told (S4)."""
         blocked = any(alert.reason == reason.BUDGET_SPENT for alert in self.alerts.values())
         for rule in self.rules.values():
             if rule.metric == "host.acting_stopped":
                 self._judge(rule, HOST, "host", value(1.0 if blocked else 0.0), self.now)
-
-    # What people are told
-
-    def _tell_outcomes(self) -> None:
-        ended = {intent.rung for intent in self.inputs.intents if intent.state in FINAL}
-        wanted = frozenset(wish.incident for wish in self.wishes if wish.action == "stop" and wish.rung not in ended)
-        for incident in list(self.incidents.values()):
-            due = incidents.outcome_due(incident, self.inputs.intents, wanted)
-            if due:
-                self.incidents[str(incident.number)] = replace(incident, told_actions=incident.told_actions + due)
-                self.news.setdefault(incident.number, "update")
-
-    def _tell(self) -> tuple[Transition, ...]:
-        transitions = []
-        for incident in list(self.incidents.values()):
-            news = self.news.get(incident.number, "")
-            incident = self._note_bundle(incident)
-            if news:
-                incident, transition = incidents.transition(incident, news)
-                transitions.append(transition)
-            incident, settled = incidents.settle(incident, self.now, self.rebooted)
-            if settled:
-                incident, transition = incidents.transition(incident, settled)
-                transitions.append(transition)
-            if incident.closed is not None:
-                del self.incidents[str(incident.number)]
-                self.closed.append(incident)
-            else:
-                self.incidents[str(incident.number)] = incident
-        return tuple(transitions)
-
-    def _note_bundle(self, incident: Incident) -> Incident:
-        preserved = [
-            intent.bundle
-            for intent in self.inputs.intents
-            if intent.incident == incident.number and intent.bundle and intent.preserved is not None
-        ]
-        return replace(incident, bundle=preserved[-1]) if preserved and incident.bundle != preserved[-1] else incident
 
     # Names and facts
 

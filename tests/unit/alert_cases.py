@@ -240,7 +240,13 @@ _TAKES = "stopping train@llama.service would also stop web.service, outside the 
 
 def _throttles() -> tuple[Case, ...]:
     hot = incident({**WARM, "value": 0.0, "temperature": 89.0}, "gpu-heats", Severity.WARNING, "13:45:05")
-    now: dict[str, Scalar] = {"temperature": 89.0, "others_low": 61.0, "others_high": 68.0, "others_count": 7}
+    now: dict[str, Scalar] = {
+        "temperature": 89.0,
+        "value": 0.0,
+        "others_low": 61.0,
+        "others_high": 68.0,
+        "others_count": 7,
+    }
     sent, applied = at("13:45:09"), at("13:45:10")
     on = throttle(_S.APPLIED, "applied", sent=sent, applied=applied, value=500.0, level=2)
     cold: dict[str, Scalar] = {"temperature": 62.0}
