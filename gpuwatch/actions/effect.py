@@ -9,6 +9,8 @@ class Effect(str, Enum):
     """See the machines that ask for them: actions/machine.py and actions/reversible.py."""
 
     PRESERVE = "preserve"  # write the evidence bundle
+    WARN = "warn"  # tell the people who are logged in
+    CHECKPOINT = "checkpoint"  # the workload's own signal
     STOP = "stop"
     KILL = "kill"
     ASK = "ask"  # what is set now

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from signal import SIGKILL
+from signal import SIGKILL, Signals
 from typing import Callable, Optional
 
 from gpuwatch.actions import reversible
@@ -41,6 +41,7 @@ class _Memory:
     preserved: Optional[Instant] = None
     bundle_problem: str = ""
     bundle_failed: Optional[Instant] = None
+    checkpoint: int = 0  # the signal of the workload's checkpoint
     call: Optional[Task[None]] = None
     called: bool = False
     call_problem: str = ""
@@ -52,7 +53,8 @@ class _Memory:
 @dataclass
 class Executor:
     """`hands` runs D-Bus calls, `scribe` writes evidence; `is_durable(bundle_id)` tells whether a bundle
-    is on disk already (after a crash between the write and its note). `changes`: what can be put back, by action."""
+    is on disk already (after a crash between the write and its note). `changes`: what can be put back, by action.
+    `announce` tells people who are logged in what comes; it may take seconds and never raises."""
 
     clock: Clock
     systemd: Systemd
@@ -63,6 +65,7 @@ class Executor:
     bundle_id: Callable[[Instant, str, str], str]
     own_units: tuple[str, ...] = ()
     changes: Mapping[str, Change] = field(default_factory=dict)
+    announce: Callable[[Intent], None] = lambda intent: None
     _memory: dict[str, _Memory] = field(default_factory=dict)
 
     def observe(self, report: GpuReport) -> None:
@@ -96,6 +99,7 @@ class Executor:
                     if wish.action in self.changes
                     else self.bundle_id(now, wish.rule, wish.gpu or wish.target or "host"),
                     level=wish.level,
+                    due_s=wish.stop.warn_before_s if wish.action == "stop" else 0.0,
                     because=dict(wish.because),
                     observe=wish.observe,
                     heat=wish.heat,
@@ -138,6 +142,10 @@ class Executor:
                 self._change(intent, effect, memory)
             elif effect is Effect.PRESERVE:
                 memory.evidence = self.scribe.submit(self.preserve(intent, memory.unit))
+            elif effect is Effect.WARN:
+                self.scribe.submit(_bind_announce(self.announce, intent))
+            elif effect is Effect.CHECKPOINT:
+                self.hands.submit(_bind_signal(self.systemd, intent.target, memory.checkpoint, main=True))
             elif effect is Effect.STOP:
                 memory.called, memory.call_problem, memory.call_unknown = True, "", False
                 memory.call = self.hands.submit(_bind_stop(self.systemd, intent.target))
@@ -210,6 +218,8 @@ class Executor:
 
     def _view(self, intent: Intent, wish: Optional[Wish], settings: Settings, now: Instant) -> View:
         memory = self._memory.setdefault(intent.id, _Memory())
+        if wish is not None and wish.stop.checkpoint is not None:
+            memory.checkpoint = int(Signals[wish.stop.checkpoint.signal])
         self._collect(intent, memory, now)
         globs = next((each.units for each in settings.workloads if each.name == intent.workload), ())
 
@@ -273,4 +283,12 @@ def _bind_stop(systemd: Systemd, unit: str) -> Callable[[], None]:
 
 
 def _bind_kill(systemd: Systemd, unit: str) -> Callable[[], None]:
-    return lambda: systemd.kill_unit(unit, int(SIGKILL))
+    return _bind_signal(systemd, unit, int(SIGKILL))
+
+
+def _bind_signal(systemd: Systemd, unit: str, signal: int, main: bool = False) -> Callable[[], None]:
+    return lambda: systemd.kill_unit(unit, signal, main)
+
+
+def _bind_announce(announce: Callable[[Intent], None], intent: Intent) -> Callable[[], None]:
+    return lambda: announce(intent)

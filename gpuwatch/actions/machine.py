@@ -5,7 +5,7 @@ written down. The caller commits the new intent before it carries out the effect
 the state says at most one thing too much: `sent` without a call, which is then made again if the
 same invocation is still active.
 
-Invariants: no Stop or Kill leaves before `preserved` (S1); none on a sample older than the bundle
+Invariants: no Checkpoint, Stop or Kill leaves before `preserved` (S1); none on a sample older than the bundle
 (S3, S4); none on a target that refusal() forbids (S2); an intent of another boot does nothing.
 """
 
@@ -111,7 +111,7 @@ def _planned(intent: Intent, view: View) -> tuple[Intent, Optional[Effect]]:
 def _identified(intent: Intent, unit: UnitFacts, wish: Wish) -> Intent:
     if intent.invocation:
         return intent
-    grace_s = wish.grace_s if wish.grace_s is not None else unit.stop_timeout_s
+    grace_s = wish.stop.grace_s if wish.stop.grace_s is not None else unit.stop_timeout_s
     return replace(
         intent,
         invocation=unit.invocation,
@@ -145,7 +145,28 @@ def _preserved(intent: Intent, view: View) -> tuple[Intent, Optional[Effect]]:
         return _to(intent, view, IntentState.WITHDRAWN, reason.REPLACED), None
     if wish.observe:
         return _to(intent, view, IntentState.WOULD_HAVE, reason.WOULD_HAVE), None
+    first = _before_it(intent, view, wish)
+    if first is not None:
+        return first
     return replace(_to(intent, view, IntentState.SENT, reason.SENT), sent=view.now), Effect.STOP
+
+
+def _before_it(intent: Intent, view: View, wish: Wish) -> Optional[tuple[Intent, Optional[Effect]]]:
+    """What comes before a stop where the workload asks for it: a warning to people, then a word to the job. Each is
+    written down first and never repeated; None when it is time for the stop."""
+    if wish.stop.warn_before_s > 0:
+        if intent.warned is None:
+            warned = replace(_to(intent, view, intent.state, reason.WARNED), warned=view.now)
+            return replace(warned, due_s=wish.stop.warn_before_s), Effect.WARN
+        if (view.now.since(intent.warned) or 0.0) < wish.stop.warn_before_s:
+            return intent, None
+    if wish.stop.checkpoint is not None:
+        if intent.checkpointed is None:
+            told = _to(intent, view, intent.state, reason.CHECKPOINTED)
+            return replace(told, checkpointed=view.now), Effect.CHECKPOINT
+        if (view.now.since(intent.checkpointed) or 0.0) < wish.stop.checkpoint.wait_s:
+            return intent, None
+    return None
 
 
 def _sent(intent: Intent, view: View) -> tuple[Intent, Optional[Effect]]:

@@ -17,6 +17,12 @@ from gpuwatch.model.settings import Settings
 
 _BEGUN = (IntentState.SENT, IntentState.APPLIED)
 _IN_VAIN = (IntentState.FAILED, IntentState.REFUSED, IntentState.OVERTAKEN)
+_ENDS = {
+    IntentState.FAILED: "failed",
+    IntentState.REFUSED: "failed",
+    IntentState.WITHDRAWN: "withdrawn",
+    IntentState.OVERTAKEN: "overtaken",
+}
 _MARGINS = ("gpu.slowdown_margin", "gpu.shutdown_margin", "gpu.operating_margin")
 
 
@@ -39,6 +45,11 @@ class Around:
             (each for each in self.incident.causes if each.rule == intent.rule and each.cleared is None),
             None,
         )
+
+    def warning_s(self, intent: Intent) -> float:
+        """How long before a stop people are told of it."""
+        workload = next((each for each in self.settings.workloads if each.name == intent.workload), None)
+        return 0.0 if workload is None else workload.stop.warn_before_s
 
     @property
     def _rules(self) -> Mapping[str, Rule]:
@@ -69,10 +80,9 @@ def _throttle(words: Words, intent: Intent) -> str:
     if state in (IntentState.SENT, IntentState.UNDOING, IntentState.UNDONE):
         numbers = _numbers(words, intent, back=state is not IntentState.SENT)
         return words.say(f"action.throttle_{state.value}", **numbers) if numbers else words.reason(intent.reason)
-    if state is IntentState.UNKNOWN:
-        return words.say("action.throttle_unknown")
-    end = "failed" if state is IntentState.REFUSED else state.value
-    return words.say(f"action.throttle_{end}", reason=words.reason(intent.reason, intent.detail))
+    if state in _ENDS:
+        return words.say(f"action.throttle_{_ENDS[state]}", reason=words.reason(intent.reason, intent.detail))
+    return words.say("action.throttle_unknown")
 
 
 def _applied(words: Words, intent: Intent) -> str:
@@ -171,7 +181,5 @@ def hold(words: Words, intent: Intent, stopped: bool) -> str:
         return words.say("action.hold_no_drop_in", unit=unit)
     if state is IntentState.FAILED and intent.reason == reason.NO_ROOM:
         return words.say("action.hold_already", unit=unit)  # its file was there
-    ends = {IntentState.REFUSED: "failed", IntentState.OVERTAKEN: "unknown"}
-    return words.say(
-        f"action.hold_{ends.get(state, state.value)}", unit=unit, reason=words.reason(intent.reason, intent.detail)
-    )
+    end = "unknown" if state is IntentState.OVERTAKEN else _ENDS.get(state, "unknown")
+    return words.say(f"action.hold_{end}", unit=unit, reason=words.reason(intent.reason, intent.detail))

@@ -91,7 +91,7 @@ def lines(words: Words, actions: tuple[Intent, ...], around: Around) -> list[tup
                 continue  # it is what is left to do
             said.append((True, changes.hold(words, intent, intent.target in stopped)))
         else:
-            said.append((True, _line(words, intent)))
+            said.append((True, _line(words, intent, around)))
         if intent.state is IntentState.WOULD_HAVE and intent.action != "hold" and not around.over:
             said.append((True, words.say("action.nothing_done_rising" if around.rising else "action.nothing_done")))
     if len(actions) > MOST_TOLD:
@@ -99,11 +99,48 @@ def lines(words: Words, actions: tuple[Intent, ...], around: Around) -> list[tup
     return list(dict.fromkeys(said))
 
 
-def _line(words: Words, intent: Intent) -> str:
+def _before(words: Words, intent: Intent, around: Around) -> str:
+    """What stands before a stop: evidence, a warning to people, a word to the job."""
+    unit = foreign(intent.target)
+    if intent.observe:
+        return words.say("action.observing", unit=unit)
+    if intent.checkpointed is not None:
+        return words.say("action.checkpointed", unit=unit, time=words.time(intent.checkpointed))
+    if intent.warned is not None:
+        return words.say("action.warned", unit=unit, time=words.time(intent.warned, intent.due_s))
+    wait_s = around.warning_s(intent)
+    if wait_s > 0:
+        return words.say("action.planned_warned", unit=unit, duration=words.duration(wait_s))
+    return words.say("action.planned", unit=unit)
+
+
+def can_be_prevented(actions: tuple[Intent, ...], around: Around) -> Optional[Intent]:
+    """A stop that has not begun, where people are given time to forbid it."""
+    waiting = (IntentState.PLANNED, IntentState.PRESERVED)
+    return next(
+        (
+            each
+            for each in stops(actions)
+            if each.state in waiting and not each.observe and (each.warned is not None or around.warning_s(each) > 0)
+        ),
+        None,
+    )
+
+
+def announcement(words: Words, intent: Intent) -> str:
+    """For the terminals of the host: what is stopped when, and how to forbid it."""
+    due = words.time(intent.warned or intent.changed, intent.due_s)
+    return words.say("wall", unit=foreign(intent.target), time=due, rule=foreign(intent.rule), id=intent.id)
+
+
+def _line(words: Words, intent: Intent, around: Around) -> str:
     unit = foreign(intent.target)
     state = intent.state
+    if state in (IntentState.PLANNED, IntentState.PRESERVED) and intent.due_s > 0 and not intent.observe:
+        due = words.time(intent.warned or intent.changed, intent.due_s)
+        return words.say("action.warned", unit=unit, time=due, id=intent.id)
     if state in (IntentState.PLANNED, IntentState.PRESERVED):
-        return words.say("action.observing" if intent.observe else "action.planned", unit=unit)
+        return _before(words, intent, around)
     if state is IntentState.SENT:
         if intent.killed is not None:
             return words.say("action.killed", unit=unit, time=words.time(intent.killed))

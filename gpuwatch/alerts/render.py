@@ -194,7 +194,7 @@ def _job(case: Case) -> list[str]:
         who.append(words.quantity("gpu.memory_used", first.used_bytes))
     if who:
         said.append(words.say("job", unit=foreign(first.target), who=", ".join(who)))
-    facts = case.cause.facts
+    facts = first.because or case.cause.facts
     if facts.get("victim") == first.target and facts.get("victim_because") != "only":
         chosen = judgement.chosen(words, facts)
         said += [] if chosen is None else [chosen]
@@ -280,6 +280,9 @@ def _command(case: Case) -> str:
             verb = "release" if outcome.held(case.told, stopped.target) else "start"
             return words.say(f"next.{verb}" if heat else f"next.{verb}_again", command=command)
     around = Around(case.incident, case.settings)
+    waiting = outcome.can_be_prevented(case.told, around)
+    if waiting is not None:
+        return words.say("next.prevent", command=f"gpuwatch action veto {foreign(waiting.id)}")
     if not outcome.stops(case.told) and any(changes.next_stop(each, around) is not None for each in case.told):
         return words.say("next.prevent", command=f"gpuwatch action veto {case.incident.number}")
     return _details(case)

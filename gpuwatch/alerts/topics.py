@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from gpuwatch.alerts import outcome
-from gpuwatch.alerts.words import Words, foreign, number_of, pasteable, short_unit
+from gpuwatch.alerts.words import Words, columns, foreign, number_of, pasteable, short_unit
 from gpuwatch.catalog import judge, xid
 from gpuwatch.catalog.texts import has
 from gpuwatch.model.event import Scalar
@@ -33,6 +33,7 @@ _HOST_TOPICS = {
     "host.acting_stopped": "acting_stopped",
 }
 _LOST_XIDS = (79,)  # "GPU has fallen off the bus"
+SHORT = 30  # columns: a longer sentence is no title
 _PATIENCE_S = 60.0  # a trouble younger than this is told by its time alone
 
 
@@ -132,8 +133,8 @@ def topic_of(facts: Mapping[str, Scalar]) -> str:
 
 def subject(words: Words, incident: Incident) -> str:
     """What it is about, for a title: GPU3 for "GPU 3", train@llama, "disk /var"; nothing for the host."""
-    label = foreign(incident.label, 32)
     kind = incident.subject.kind
+    label = foreign(incident.label, 18 if kind == "sensor" else 32)
     if kind == "gpu":
         head, _, tail = label.partition(" ")
         return head + tail if tail.isdigit() else label
@@ -195,8 +196,8 @@ def named_event(case: Case) -> str:
     key = f"title.event.{facts.get('kind')}"
     if has(key) and (facts.get("kind") != "log_match" or facts.get("pattern")):
         return case.words.say(key, pattern=foreign(facts.get("pattern") or "", 32))
-    said = catalogue(case, judge.meaning)
-    return said.rstrip(".。") or case.words.say("title.rule", rule=foreign(case.cause.rule))
+    said = catalogue(case, judge.meaning).rstrip(".。")
+    return said if 0 < columns(said) <= SHORT else case.words.say("title.rule", rule=foreign(case.cause.rule))
 
 
 def _counted(case: Case, what: str) -> str:

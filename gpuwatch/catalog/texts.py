@@ -44,8 +44,8 @@ TEXTS: dict[str, tuple[str, str]] = {
     "title.acting_stopped": ("gpuwatch stopped acting", "gpuwatch 已停止自动处置"),
     "title.rule": ("rule {rule}", "触发规则 {rule}"),
     "title.xid_again": ("Xid {xid} back after a reset", "重置后再报 Xid {xid}"),
-    "title.suspected": ("suspected: programs of {count} users failed", "疑似故障：{count} 个用户程序出错"),
-    "title.counted": ("{what}, {count} times in {duration}", "{duration}内 {count} 次{what}"),
+    "title.suspected": ("suspected: programs of {count} users failed", "疑似故障：{count} 个用户出错"),
+    "title.counted": ("{what}, {count} times in {duration}", "{duration}内{what} {count} 次"),
     "title.needs.gpu_reset": ("needs a reset", "需要重置"),
     "title.needs.host_restart": ("needs a reboot of the host", "需要重启整机"),
     "title.needs.link": ("needs its NVLink recovered", "需要恢复 NVLink"),
@@ -71,13 +71,15 @@ TEXTS: dict[str, tuple[str, str]] = {
     "title.host.memory_full_in": ("memory full in {value}", "内存 {value}后耗尽"),
     "title.host.memory_pressure_full": ("all work waits for memory, {value}", "内存不足，卡顿 {value}"),
     "title.host.memory_pressure_some": ("work waits for memory, {value}", "内存紧张，等待 {value}"),
+    "title.host.memory_thrashing": ("thrashing, {value} lost to it", "内存耗尽，卡顿 {value}"),
+    "title.unit.memory_thrashing": ("thrashing, {value} lost to it", "内存达上限，卡顿 {value}"),
     "title.host.stuck_processes": ("{value} processes stuck in the driver", "{value} 个进程卡在驱动"),
     "title.host.clock_synchronised": ("clock not synchronised", "时钟未同步"),
     "title.host.disk_free_ratio": ("{value} free", "仅剩 {value}"),
     "title.host.inodes_free_ratio": ("{value} of inodes free", "inode 仅剩 {value}"),
     "title.host.disk_read_only": ("takes no writes", "只读，写不进去"),
     "title.host.sensor_temperature": ("at {value}", "{value}"),
-    "title.host.sensor_margin": ("{value} left to critical", "距临界仅 {value}"),
+    "title.host.sensor_margin": ("{value} left to critical", "距临界 {value}"),
     "title.unit.memory_used_ratio": ("memory at {value} of its limit", "内存达上限 {value}"),
     "title.unit.memory_full_in": ("at its memory limit in {value}", "{value}后达内存上限"),
     "title.unit.memory_pressure_full": ("waits for memory, {value}", "内存不足，卡顿 {value}"),
@@ -93,7 +95,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "title.event.oomd_kill": ("killed by systemd-oomd", "被 systemd-oomd 杀掉"),
     "title.event.container_oom": ("container out of memory", "容器内存不足被杀"),
     "title.event.unit_failed": ("failed", "运行失败"),
-    "title.event.unit_restart": ("restarted by systemd", "被自动重启"),
+    "title.event.unit_restart": ("restarted", "重启"),
     "title.event.unit_start_limit": ("restarted too often, given up", "反复重启，已放弃"),
     "title.event.log_gap": ("part of the log is missing", "部分日志缺失"),
     "title.event.time_jump": ("clock jumped", "时钟跳变"),
@@ -252,7 +254,27 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "acting.next": ("Look at what it stopped so far, then decide yourself", "请先看已停的任务，再人工决定"),
     # What gpuwatch did about it
+    "action.warned": (
+        "{unit} stops at {time}; to prevent it: gpuwatch action veto {id}",
+        "{unit} 将于 {time} 停止；拦下：gpuwatch action veto {id}",
+    ),
+    "wall": (
+        "gpuwatch: {unit} will be stopped at {time} ({rule}). To prevent it, as root: gpuwatch action veto {id}",
+        "gpuwatch：{unit} 将于 {time} 被停止（{rule}）。如需拦下，以 root 执行：gpuwatch action veto {id}",
+    ),
     "action.planned": ("Saving evidence, then stopping {unit}", "正在保存现场，随后停 {unit}"),
+    "action.planned_warned": (
+        "Saving evidence; {unit} is stopped {duration} later",
+        "正在保存现场，{duration}后停 {unit}",
+    ),
+    "action.warned": (
+        "{unit} is stopped at {time}; people on the host were told",
+        "{time} 停 {unit}，已通知主机上的用户",
+    ),
+    "action.checkpointed": (
+        "{unit} was told at {time} to write its checkpoint; the stop follows",
+        "{time} 已让 {unit} 写检查点，随后停止",
+    ),
     "action.observing": (
         "Observe mode: saving evidence; {unit} will not be stopped",
         "观察模式：正在保存现场，不会停 {unit}",
@@ -474,6 +496,14 @@ TEXTS: dict[str, tuple[str, str]] = {
         "End something yourself before the kernel does: systemd-cgtop -m",
         "赶在内核动手前先停掉一些：systemd-cgtop -m",
     ),
+    "next.host.memory_thrashing": (
+        "End something yourself before the kernel does: systemd-cgtop -m",
+        "赶在内核动手前先停掉一些：systemd-cgtop -m",
+    ),
+    "next.unit.memory_thrashing": (
+        "Use less or raise MemoryMax=: it hardly gets on like this",
+        "减少用量或调高 MemoryMax=：现在几乎跑不动",
+    ),
     "next.host.io_pressure_full": ("See which disk: iostat -x 1", "看是哪块盘：iostat -x 1"),
     "next.host.stuck_processes": (
         "Do not repeat nvidia-smi or force-kill processes",
@@ -674,6 +704,8 @@ TEXTS: dict[str, tuple[str, str]] = {
     "metric.unit.memory_full_in": ("time until its memory limit", "距内存上限耗尽"),
     "metric.workload.gpu_memory": ("GPU memory used", "显存用量"),
     "metric.workload.gpu_memory_ratio": ("GPU memory of its limit", "显存占限额"),
+    "metric.host.memory_thrashing": ("lost to waiting for memory", "因内存不足卡顿"),
+    "metric.unit.memory_thrashing": ("lost to waiting for memory", "因内存不足卡顿"),
     "metric.host.memory_available_ratio": ("memory available", "可用内存"),
     # Reason codes (model/reason.py, actions/targets.py) as they end a sentence
     "reason.disarmed": ("gpuwatch is disarmed", "gpuwatch 已解除处置（disarm）"),

@@ -15,7 +15,7 @@ from gpuwatch.config.limits import limit_shown
 from gpuwatch.config.load import Loaded
 from gpuwatch.model.metric import METRICS
 from gpuwatch.model.rule import EventMatch, Rule, Selector, Step, Threshold
-from gpuwatch.model.settings import Channel, Settings, SitePattern, Workload, XidClass
+from gpuwatch.model.settings import Channel, Settings, SitePattern, StopSettings, Workload, XidClass
 
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*|[0-9]+(?:ms|[smhd]|[KMGT]iB)")
 _WORDS_OF_YAML = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
@@ -63,10 +63,22 @@ def _workload(workload: Workload) -> Data:
         data["mode"] = workload.mode.value
     if workload.allow is not None:
         data["allow"] = list(workload.allow)
-    if workload.stop.grace_s is not None:
-        data["stop"] = {"grace": duration_text(workload.stop.grace_s)}
+    stop = _stop(workload.stop)
+    if stop:
+        data["stop"] = stop
     if workload.gpu_memory_limit is not None:
         data["gpu_memory_limit"] = Size(0, 0).show(workload.gpu_memory_limit)
+    return data
+
+
+def _stop(stop: StopSettings) -> Data:
+    data: Data = {}
+    if stop.grace_s is not None:
+        data["grace"] = duration_text(stop.grace_s)
+    if stop.warn_before_s:
+        data["warn_before"] = duration_text(stop.warn_before_s)
+    if stop.checkpoint is not None:
+        data["checkpoint"] = {"signal": stop.checkpoint.signal, "wait": duration_text(stop.checkpoint.wait_s)}
     return data
 
 

@@ -13,7 +13,7 @@ from gpuwatch.config.ladder import LATER_ACTIONS
 from gpuwatch.config.report import Report, quoted
 from gpuwatch.config.table import Fields, Named, NamedList, Record, Setting, later
 from gpuwatch.model.rule import ACTIONS
-from gpuwatch.model.settings import Mode, StopSettings, Workload
+from gpuwatch.model.settings import Checkpoint, Mode, StopSettings, Workload
 from gpuwatch.model.units import catches_all, matches, refusal
 
 _UNIT = re.compile(r"[A-Za-z0-9:_.@\\*?\[\]!-]{1,255}")
@@ -107,6 +107,19 @@ class ProtectedUnit(UnitText):
         return None
 
 
+SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGHUP", "SIGINT", "SIGALRM", "SIGCONT", "SIGWINCH")
+
+CHECKPOINT = Record(
+    (
+        Setting("signal", Choice(SIGNALS), "Sent to the unit's main process.", example="SIGUSR1", required=True),
+        Setting("wait", Duration(low_s=1, high_s=3600), "Time for the job to write.", example="30s", required=True),
+    ),
+    lambda fields, _path, _report: (
+        Checkpoint(fields.value("signal"), fields.value("wait")) if {"signal", "wait"} <= set(fields.found) else None
+    ),
+    absent={"command": later("the checkpoint is asked for by a signal")},
+)
+
 STOP = Record(
     (
         Setting(
@@ -115,11 +128,19 @@ STOP = Record(
             "Time from the stop to SIGKILL. Left out: the unit's own TimeoutStopSec.",
             example="60s",
         ),
+        Setting(
+            "warn_before",
+            Duration(high_s=3600),
+            "People are told so long before it stops, in the chat and on the host's terminals, and may forbid it.",
+            default=0.0,
+            example="60s",
+        ),
+        Setting("checkpoint", CHECKPOINT, "A signal to the job, and time to write its checkpoint, before the stop."),
     ),
-    lambda fields, _path, _report: StopSettings(fields.value("grace")),
+    lambda fields, _path, _report: StopSettings(
+        fields.value("grace"), fields.value("warn_before", 0.0), fields.value("checkpoint")
+    ),
     absent={
-        "checkpoint": later("a stop is the unit's own stop; put the checkpoint into its ExecStop="),
-        "warn_before": later("a stop is sent as soon as the evidence is on disk"),
         "signal": "is a setting of the unit itself: KillSignal=",
     },
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Optional
 
-from gpuwatch.alerts.words import foreign
+from gpuwatch.alerts.words import MOST_WORDS, foreign
 from gpuwatch.catalog.texts import has, text
 from gpuwatch.model import reason
 from gpuwatch.model.event import Scalar
@@ -29,7 +29,7 @@ _QUIET = frozenset(
 )
 # Something is wanted and a person may have to see to it.
 _GRAVE = frozenset({reason.BUDGET_SPENT, reason.SUSPECT, reason.ATTRIBUTION_UNKNOWN, reason.NO_BUNDLE})
-_OVER = frozenset({reason.CLEARED, reason.COOLING, reason.GRACE, reason.INHIBITED, reason.WOULD_HAVE})
+_HARMLESS = frozenset({reason.CLEARED, reason.COOLING, reason.GRACE, reason.INHIBITED, reason.WOULD_HAVE})
 _TOUCHES = frozenset({IntentState.SENT, IntentState.FAILED, IntentState.REFUSED, IntentState.OVERTAKEN})
 
 
@@ -45,15 +45,16 @@ def log_decisions(log: Log, decisions: Iterable[Decision], incidents: Iterable[I
         unit = _unit_of(decision)
         if unit:
             fields["OBJECT_SYSTEMD_UNIT"] = unit
-        log.write(_priority(decision), _sentence(decision), fields)
+        log.write(_priority(decision, decision.subject in numbers), _sentence(decision), fields)
 
 
-def _priority(decision: Decision) -> int:
+def _priority(decision: Decision, told: bool) -> int:
+    """`told`: it belongs to an incident that people hear of."""
     if decision.code in _QUIET:
         return DEBUG
-    if decision.code in _OVER:
+    if decision.code in _HARMLESS:
         return INFO
-    return WARNING if decision.code in _GRAVE else NOTICE
+    return WARNING if decision.code in _GRAVE or (decision.code == reason.FIRED and told) else NOTICE
 
 
 def _sentence(decision: Decision) -> str:
@@ -62,7 +63,7 @@ def _sentence(decision: Decision) -> str:
     message = f"{decision.label}: {decision.rule or 'event'}: {decision.code}" + (f" ({shown})" if shown else "")
     if decision.code == reason.FIRED:
         said = facts.get("meaning_en")
-        return f"{message}: {said}" if said else message
+        return f"{message}: {foreign(said, MOST_WORDS)}" if said else message
     return f"{message}: {text('en', f'reason.{decision.code}')}" if has(f"reason.{decision.code}") else message
 
 
@@ -129,4 +130,4 @@ _SHOWN = (
 
 
 def _shown(fact: Scalar) -> str:
-    return f"{fact:g}" if isinstance(fact, float) else str(fact)
+    return f"{fact:g}" if isinstance(fact, float) else foreign(fact, MOST_WORDS)

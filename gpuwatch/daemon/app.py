@@ -14,6 +14,8 @@ from gpuwatch.actions.executor import Executor
 from gpuwatch.alerts.channels.options import channel_types
 from gpuwatch.alerts.courier import SenderCourier
 from gpuwatch.alerts.desk import Desk
+from gpuwatch.alerts.outcome import announcement
+from gpuwatch.alerts.words import Words
 from gpuwatch.catalog import cgroup
 from gpuwatch.config.load import Loaded, load
 from gpuwatch.daemon.control import Control
@@ -74,6 +76,7 @@ from gpuwatch.system.systemctl import SystemctlFallback
 from gpuwatch.system.systemd import FailoverSystemd, SystemdBus
 from gpuwatch.system.unit_facts import find_cgroup_root
 from gpuwatch.system.unit_files import CgroupFiles
+from gpuwatch.system.wall import wall
 from gpuwatch.system.worker import InlineWorker, ThreadWorker
 
 ONCE_PERIOD_S = 60.0
@@ -117,6 +120,7 @@ class World:
     host: str
     simulated: bool = False
     resident: bool = True
+    wall: Callable[[str], None] = lambda text: None
     host_wait_s: float = 0.0  # how long a cycle waits for slow figures of the host
     own_units: tuple[str, ...] = ()
 
@@ -165,6 +169,9 @@ def assemble(world: World, options: Options, settings: Settings, period_s: float
             "throttle": PowerLimit(world.gpus),
             "hold": UnitHold(world.clock, HoldFiles(os.path.join(options.run_dir, "hold"))),
         },
+        announce=lambda intent: world.wall(
+            announcement(Words(cycle.settings.language, zone, world.clock.now()), intent)
+        ),
     )
     desk = Desk(world.courier, zone, _read_key, world.simulated)
     journal = world.open_journal(str(stored.state.get("cursor", "")))
@@ -311,6 +318,7 @@ def real_world(options: Options, log: Log, wake: Callable[[], None], inline: boo
         host_files=RealHost(),
         unit_files=CgroupFiles(find_cgroup_root()),
         resident=not inline,
+        wall=wall,
         host_wait_s=5.0 if inline else 0.0,
         host=os.uname().nodename,
         own_units=(own,) if own else (),

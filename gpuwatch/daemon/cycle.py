@@ -157,6 +157,7 @@ class Cycle:
         self.user_events: list[Event] = []
         self._policy = restore_policy(stored, ports.log)
         self._policy_document = stored.state.get("policy")
+        self._policy_kept: Optional[PolicyState] = None
         self._incidents: dict[str, Incident] = dict(stored.incidents)
         self._stored_intents = {each.id: each.incident for each in stored.intents.values()}
         self._intents: tuple[Intent, ...] = tuple(
@@ -417,10 +418,12 @@ class Cycle:
         now: Instant,
     ) -> Committed:
         writes: list[Write] = []
-        policy = encode_policy(outcome.state)
-        if policy != self._policy_document:
-            writes.append(Write("state", "policy", policy))
-            self._policy_document = policy
+        kept = replace(outcome.state, incidents={})
+        if kept != self._policy_kept:  # much cheaper than to encode it anew
+            self._policy_kept, policy = kept, encode_policy(outcome.state)
+            if policy != self._policy_document:
+                writes.append(Write("state", "policy", policy))
+                self._policy_document = policy
         for incident in outcome.changed:
             self._incidents[str(incident.number)] = incident
             writes.append(put("incidents", str(incident.number), incident))

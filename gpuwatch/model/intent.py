@@ -69,6 +69,9 @@ class Intent:
     sent: Optional[Instant] = None
     gone: Optional[Instant] = None
     killed: Optional[Instant] = None  # SIGKILL sent after the grace
+    warned: Optional[Instant] = None  # people at the host were told what comes
+    due_s: float = 0.0  # and so long after that it is sent
+    checkpointed: Optional[Instant] = None  # the job was told to write its checkpoint; not told again after a crash
     grace_s: float = 90.0
     observe: bool = False
     heat: bool = False

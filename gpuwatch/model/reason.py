@@ -55,6 +55,8 @@ CHANGE_FAILED = "change_failed"
 # What became of an intent
 PLANNED = "planned"
 PRESERVED = "preserved"
+WARNED = "warned"  # people were told and have a moment to forbid it
+CHECKPOINTED = "checkpointed"  # the job was told to write its checkpoint, and gets time for it
 SENT = "sent"
 SENT_AGAIN = "sent_again"
 KILLED = "killed"

@@ -71,7 +71,8 @@ class Selector:
     @property
     def everything(self) -> bool:
         """True when it selects nothing out."""
-        return self == Selector()
+        named = self.gpus or self.models or self.workloads or self.units
+        return not (named or self.filesystems or self.sensors)
 
 
 @dataclass(frozen=True)

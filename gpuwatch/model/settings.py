@@ -18,10 +18,21 @@ class Mode(str, Enum):
 
 
 @dataclass(frozen=True)
+class Checkpoint:
+    """A word to the job before its stop: `signal` to the unit's main process, then `wait_s` for it to write."""
+
+    signal: str
+    wait_s: float
+
+
+@dataclass(frozen=True)
 class StopSettings:
-    """How to stop a workload. `grace_s` None: the unit's own TimeoutStopSec."""
+    """How to stop a workload. `grace_s` None: the unit's own TimeoutStopSec. `warn_before_s`: people are told so long
+    before, and may forbid it."""
 
     grace_s: Optional[float] = None
+    warn_before_s: float = 0.0
+    checkpoint: Optional[Checkpoint] = None
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Optional
-
 from gpuwatch.model.event import Scalar
 from gpuwatch.model.incident import Subject
 from gpuwatch.model.instant import Instant
+from gpuwatch.model.settings import StopSettings
 
 
 @dataclass(frozen=True)
@@ -29,9 +28,9 @@ class Wish:
     sample: Instant
     observe: bool
     heat: bool = False
-    grace_s: Optional[float] = None
     users: tuple[str, ...] = ()
     used_bytes: int = 0
+    stop: StopSettings = field(default_factory=StopSettings)  # how, for a stop
     level: int = 0  # of a throttle: 1 is the lightest
     because: Mapping[str, Scalar] = field(default_factory=dict)  # why this target: policy.victims.Choice.facts()
 

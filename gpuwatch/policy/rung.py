@@ -45,7 +45,6 @@ def wish_again(intent: Intent, **more: Any) -> Wish:
         workload=intent.workload,
         gpu=intent.gpu,
         heat=intent.heat,
-        grace_s=intent.grace_s,
         users=intent.users,
         used_bytes=intent.used_bytes,
         **given,

@@ -8,6 +8,7 @@ from gpuwatch.model import reason
 from gpuwatch.model.instant import Instant
 from gpuwatch.model.intent import Intent, IntentState
 from gpuwatch.model.rule import Rule
+from gpuwatch.model.settings import StopSettings
 from gpuwatch.model.wish import Wish
 from gpuwatch.policy.interlocks import obstacle
 from gpuwatch.policy.resources import choose
@@ -73,14 +74,16 @@ def _keep(
     """
     if situation.orders.forbids(intent.incident, intent.id) and intent.sent is None:
         return Rung(reason=reason.VETOED)
+    workload = situation.workload(intent.workload)
+    how = workload.stop if workload is not None else StopSettings(intent.grace_s)
     if blocked:
-        return Rung((wish_again(intent),), blocked)
+        return Rung((wish_again(intent, stop=how),), blocked)
     for candidate in choice.candidates:
         if candidate.unit == intent.target:
             return Rung((_wish(candidate, alert, rule, step, situation),))
     if choice.why_none not in NOBODY_CAN_TELL and intent.sent is None:
         return Rung(reason=choice.why_none)
-    return Rung((wish_again(intent),), choice.why_none)
+    return Rung((wish_again(intent, stop=how),), choice.why_none)
 
 
 def _wish(candidate: Candidate, alert: Alert, rule: Rule, step: int, situation: Situation) -> Wish:
@@ -95,7 +98,7 @@ def _wish(candidate: Candidate, alert: Alert, rule: Rule, step: int, situation: 
         older,
         workload=candidate.workload.name,
         observe=situation.observes(candidate.workload),
-        grace_s=candidate.workload.stop.grace_s,
+        stop=candidate.workload.stop,
         users=candidate.users,
         used_bytes=candidate.used_bytes,
     )

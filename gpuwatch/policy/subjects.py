@@ -29,8 +29,9 @@ class Subjects:
     def __init__(
         self, inputs: Inputs, samples: tuple[GpuSample, ...], taken: Optional[Instant], settings: Settings
     ) -> None:
-        self._inputs, self._samples, self._taken, self._settings = inputs, samples, taken, settings
+        self._inputs, self._taken, self._settings = inputs, taken, settings
         self._attributions = {each.uuid: each for each in inputs.attributions}
+        self._gpus = [(sample, Subject("gpu", sample.uuid), f"GPU {sample.index}") for sample in samples]
 
     def readings(self, rule: Rule) -> Iterator[Judged]:
         """Every reading that the rule judges now."""
@@ -49,7 +50,7 @@ class Subjects:
     def _of_gpus(self, rule: Rule, metric: str) -> Iterator[Judged]:
         if self._taken is None:
             return
-        for sample in self._samples:
+        for sample, subject, label in self._gpus:
             if rule.unless_supported is not None:
                 other = sample.reading(rule.unless_supported)
                 if other is None or not other.unsupported:
@@ -57,7 +58,7 @@ class Subjects:
             reading = value(1.0 if sample.lost else 0.0) if metric == "gpu.lost" else sample.reading(metric)
             if reading is not None and self.selects_gpu(rule, sample.uuid, sample.name):
                 taken = self._inputs.report.taken_of(sample, metric) or self._taken
-                yield Subject("gpu", sample.uuid), f"GPU {sample.index}", reading, taken
+                yield subject, label, reading, taken
 
     def selects_gpu(self, rule: Rule, uuid: str, model: str) -> bool:
         """True when the rule's selector does not leave this card out."""

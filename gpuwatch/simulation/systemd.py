@@ -131,12 +131,15 @@ class SimulatedSystemd:
         if unit.loses_answer:
             raise ActionError(f"StopUnit of {name} was sent, but systemd has not answered", unknown=True)
 
-    def kill_unit(self, name: str, signal: int) -> None:
+    def kill_unit(self, name: str, signal: int, main: bool = False) -> None:
         """See protocols.Systemd."""
         life = self._asked(name, "kill", signal=signal)
         if life.state not in RUNNING:
             raise ActionError(f"systemd refused KillUnit of {name}: no matching processes to kill")
         unit, now = life.unit, self._now()
+        if main:
+            self._save()  # a word to the job, which hears it and goes on
+            return
         if signal == _SIGKILL and not unit.survives_sigkill:
             self._put(replace(life, ends_at=now, ends_as="signal"))
         elif signal != _SIGKILL and not unit.ignores_sigterm and life.freezer == "frozen":

@@ -231,8 +231,8 @@ class Systemd(Protocol):
     def stop_unit(self, name: str) -> None:
         """Queue a stop job (mode "replace") and return once it is queued. Raises ActionError."""
 
-    def kill_unit(self, name: str, signal: int) -> None:
-        """Send a signal to every process of the unit. Raises ActionError."""
+    def kill_unit(self, name: str, signal: int, main: bool = False) -> None:
+        """Send a signal to every process of the unit, or to its main process alone. Raises ActionError."""
 
     def units(self, globs: Sequence[str]) -> tuple[ListedUnit, ...]:
         """The running services and scopes whose name (no alias) matches one of the globs, in name order. Nobody is

@@ -78,9 +78,9 @@ class SystemctlFallback:
         """See protocols.Systemd."""
         self._act(name, "stop", "--no-block", "--job-mode=replace")
 
-    def kill_unit(self, name: str, signal: int) -> None:
+    def kill_unit(self, name: str, signal: int, main: bool = False) -> None:
         """See protocols.Systemd."""
-        self._act(name, "kill", f"--signal={int(signal)}")
+        self._act(name, "kill", f"--signal={int(signal)}", f"--kill-who={'main' if main else 'all'}")
 
     def units(self, globs: Sequence[str]) -> tuple[ListedUnit, ...]:
         """See protocols.Systemd."""

@@ -100,9 +100,9 @@ class SystemdBus:
         """See protocols.Systemd. Raises Unreachable when there was no bus to send it over."""
         self._act(name, "StopUnit", "ss", (name, "replace"))
 
-    def kill_unit(self, name: str, signal: int) -> None:
+    def kill_unit(self, name: str, signal: int, main: bool = False) -> None:
         """See protocols.Systemd. Raises Unreachable when there was no bus to send it over."""
-        self._act(name, "KillUnit", "ssi", (name, "all", int(signal)))
+        self._act(name, "KillUnit", "ssi", (name, "main" if main else "all", int(signal)))
 
     def close(self) -> None:
         """See protocols.Systemd."""
@@ -271,9 +271,9 @@ class FailoverSystemd:
         """See protocols.Systemd."""
         self._tried(lambda way: way.stop_unit(name))
 
-    def kill_unit(self, name: str, signal: int) -> None:
+    def kill_unit(self, name: str, signal: int, main: bool = False) -> None:
         """See protocols.Systemd."""
-        self._tried(lambda way: way.kill_unit(name, signal))
+        self._tried(lambda way: way.kill_unit(name, signal, main))
 
     def units(self, globs: Sequence[str]) -> tuple[ListedUnit, ...]:
         """See protocols.Systemd."""

@@ -49,7 +49,7 @@ def test_when_it_does_not_help_the_job_is_stopped_while_the_throttle_stays(tmp_p
     bench.run(90, until=lambda: ("stop", TRAIN) in bench.calls())
     assert ("stop", TRAIN) in bench.calls()
     assert bench.host.cards.power_limit_w(3) < before
-    bench.heat(40)
+    bench.heat(65)
     bench.run(30)
     assert bench.host.cards.power_limit_w(3) == before
 
@@ -87,3 +87,22 @@ def test_observe_mode_says_what_it_would_have_set(tmp_path: Path) -> None:
     (intent,) = bench.intents
     assert (intent.state, intent.before) == (IntentState.WOULD_HAVE, before)
     assert intent.value is not None and intent.value < before
+
+WARNED = CONFIG.replace(
+    '    units: ["train@*.service"]\n',
+    '    units: ["train@*.service"]\n'
+    "    stop: {warn_before: 20s, checkpoint: {signal: SIGUSR1, wait: 10s}}\n",
+) + "rules:\n  - {name: gpu-hot, enabled: false}\n"
+
+
+def test_people_are_warned_and_the_job_told_before_it_is_stopped(tmp_path: Path) -> None:
+    said: list[str] = []
+    bench = Bench(tmp_path, WARNED, wall=said.append)
+    bench.heat(94)
+    bench.run(30)
+    (intent,) = bench.stops
+    assert f"gpuwatch action veto {intent.id}" in said[0] and len(said) == 1
+    assert f"gpuwatch action veto {intent.id}" in "\n".join(bench.spool["firing"].message.lines)
+    assert bench.calls() == [("kill", TRAIN)]
+    bench.run(15)
+    assert bench.calls() == [("kill", TRAIN), ("stop", TRAIN)]

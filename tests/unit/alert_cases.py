@@ -18,7 +18,7 @@ from gpuwatch.model.intent import Intent, IntentState
 from gpuwatch.model.metric import METRICS
 from gpuwatch.model.notification import Message
 from gpuwatch.model.rule import Clear, Rule, Severity, Step, Threshold
-from gpuwatch.model.settings import Settings
+from gpuwatch.model.settings import Settings, StopSettings, Workload
 
 BOOT = "0" * 32
 CST = timezone(timedelta(hours=8), "CST")
@@ -115,6 +115,7 @@ SLOWED_RULE = Rule(
     ladder=(Step(("throttle",)), Step(("stop",), after_s=120.0, worse=True)),
 )
 HOLD_RULE = Rule("gpu-lost", Severity.CRITICAL, metric="gpu.lost", ladder=(Step(("snapshot", "hold")),))
+POLITE = Workload("polite", stop=StopSettings(warn_before_s=60.0))
 RULES = (THROTTLE_RULE, THROTTLE_ONLY, LATER_RULE, SLOWED_RULE, HOLD_RULE)
 TELL_RULE = Rule("gpu-hot", Severity.WARNING, metric="gpu.slowdown_margin", threshold=Threshold(below=3.0), for_s=30.0)
 
@@ -202,7 +203,7 @@ def reading(metric: str, value: float, limit: float, below: bool = False, **fact
 
 def settings(language: str = "en", **changes: Any) -> Settings:
     """Settings with a rule that stops and one that tells."""
-    return replace(Settings(language=language, rules=(STOP_RULE, TELL_RULE, *RULES)), **changes)
+    return replace(Settings(language=language, rules=(STOP_RULE, TELL_RULE, *RULES), workloads=(POLITE,)), **changes)
 
 
 @dataclass(frozen=True)
@@ -383,9 +384,17 @@ def _judgements() -> tuple[Case, ...]:
             Case(f"nothing done, {why}", incident({**HEAT, "reason": why}), "firing", "13:47:12")
             for why in ("grace", "inhibited", "not_worse", "vetoed", "lost_list", "negligible")
         ),
-        Case("chosen among four", incident({**HEAT, **CHOICE}), "firing", "13:47:12", (stop(_S.PLANNED),)),
+        Case("chosen among four", incident(HEAT), "firing", "13:47:12", (stop(_S.PLANNED, because=CHOICE),)),
+        Case("stop with a warning", incident(HEAT), "firing", "13:47:12", (_kind(_S.PLANNED),)),
+        Case("stop, people warned", _HOT, "update", "13:47:20", (_kind(_S.PRESERVED, warned=at("13:47:15")),)),
+        Case("stop, job warned", _HOT, "update", "13:48:20", (_kind(_S.PRESERVED, checkpointed=at("13:48:15")),)),
         Case("all cards hot", incident({**WARM, **warm}, "gpu-hot", Severity.WARNING), "firing", "13:47:12"),
     )
+
+
+def _kind(state: IntentState, **changes: Any) -> Intent:
+    """The stop of a workload whose people are warned a minute before."""
+    return stop(state, workload="polite", due_s=60.0, **changes)
 
 
 def _xids() -> tuple[Case, ...]:
@@ -441,7 +450,7 @@ def _metrics() -> tuple[Case, ...]:
         reading("host.clock_synchronised", 0.0, 0.5, below=True),
         reading("host.load_per_core", 9.5, 4.0),
     )
-    disk, unit = about("filesystem", "/var/lib/docker"), about("unit", "train@llama.service")
+    disk, unit = about("filesystem", "/var"), about("unit", "train@a.service")
     sensor = about("sensor", "coretemp@coretemp.0/Package id 0", label="coretemp Package id 0")
     others = (
         (reading("host.disk_free_ratio", 0.031, 0.05, below=True, for_s=60.0), disk),
@@ -466,15 +475,15 @@ def _metrics() -> tuple[Case, ...]:
 
 
 def _events() -> tuple[Case, ...]:
-    unit = about("unit", "train@llama.service")
+    unit = about("unit", "train@a.service")
     killed = {"process": "python3", "pid": 41872}
-    loop: dict[str, Scalar] = {"total": 5, "within_s": 600.0, "unit": "train@llama.service"}
+    loop: dict[str, Scalar] = {"total": 5, "within_s": 600.0, "unit": "train@a.service"}
     told: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
-        ("oom_kill", {**killed, "unit": "train@llama.service"}, unit),
-        ("unit_oom", {"unit": "train@llama.service"}, unit),
-        ("oomd_kill", {"unit": "train@llama.service"}, unit),
+        ("oom_kill", {**killed, "unit": "train@a.service"}, unit),
+        ("unit_oom", {"unit": "train@a.service"}, unit),
+        ("oomd_kill", {"unit": "train@a.service"}, unit),
         ("unit_restart", loop, unit),
-        ("unit_start_limit", {"unit": "train@llama.service"}, unit),
+        ("unit_start_limit", {"unit": "train@a.service"}, unit),
         ("gpu_init_failed", {}, {}),
         ("gsp_timeout", {"recovery_to": 1}, {}),
         ("uvm_fatal", {}, {"gpu": None}),

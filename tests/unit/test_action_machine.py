@@ -22,6 +22,7 @@ from gpuwatch.actions.machine import (
 )
 from gpuwatch.model import reason
 from gpuwatch.model.intent import FINAL, Intent, IntentState
+from gpuwatch.model.settings import Checkpoint, StopSettings
 from gpuwatch.model.wish import Wish
 from gpuwatch.system.protocols import UnitFacts
 from tests.fakes.story import BOOT, NEXT_BOOT, at, uuid
@@ -50,7 +51,7 @@ GONE = replace(SENT, state=IntentState.GONE, gone=at(4), changed=at(4))
 
 def wish(sample: float = 10, observe: bool = False, grace_s: Optional[float] = None) -> Wish:
     return Wish(
-        1, "gpu-critical", 0, "stop", "train@llama.service", "training", uuid(0), at(sample), observe, grace_s=grace_s
+        1, "gpu-critical", 0, "stop", "train@llama.service", "training", uuid(0), at(sample), observe, stop=StopSettings(grace_s)
     )
 
 
@@ -266,3 +267,34 @@ def test_no_history_breaks_the_invariants(looks: list[Any]) -> None:
                 ) or facts.invocation == intent.invocation
         if before.state in FINAL:
             assert intent == before, "an end is an end"
+
+
+def asking(**more: Any) -> Wish:
+    return replace(wish(), stop=StopSettings(**more))
+
+
+def test_people_are_warned_once_and_have_a_moment_to_forbid_it() -> None:
+    wanted = asking(warn_before_s=20)
+    warned, effect = advance(PRESERVED, view(wish=wanted, unit=unit(), now=10))
+    assert (warned.state, warned.warned, effect) == (IntentState.PRESERVED, at(10), Effect.WARN)
+    later = replace(wanted, sample=at(29))
+    assert advance(warned, view(wish=later, unit=unit(), now=29.9)) == (warned, None)
+    sent, effect = advance(warned, view(wish=later, unit=unit(), now=30))
+    assert (sent.state, effect) == (IntentState.SENT, Effect.STOP)
+    assert advance(warned, view(wish=None, unit=unit(), now=29))[0].state is IntentState.WITHDRAWN
+
+
+def test_the_job_is_told_to_write_its_checkpoint_once_and_gets_time() -> None:
+    wanted = asking(checkpoint=Checkpoint("SIGUSR1", 30))
+    told, effect = advance(PRESERVED, view(wish=wanted, unit=unit(), now=10))
+    assert (told.state, told.checkpointed, effect) == (IntentState.PRESERVED, at(10), Effect.CHECKPOINT)
+    later = replace(wanted, sample=at(39))
+    assert advance(told, view(wish=later, unit=unit(), now=39)) == (told, None)
+    assert advance(told, view(wish=later, unit=unit(), now=40))[1] is Effect.STOP
+    gone, effect = advance(told, view(wish=later, unit=unit("inactive"), now=20))
+    assert (gone.reason, effect) == (reason.ALREADY_GONE, None), "it wrote and ended by itself"
+
+
+def test_in_observe_mode_nobody_is_warned_and_nothing_signalled() -> None:
+    wanted = replace(asking(warn_before_s=20, checkpoint=Checkpoint("SIGUSR1", 30)), observe=True)
+    assert advance(PRESERVED, view(wish=wanted, unit=unit(), now=10))[0].state is IntentState.WOULD_HAVE

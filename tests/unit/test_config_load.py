@@ -362,7 +362,7 @@ def test_an_example_can_be_used_as_it_is(tmp_path: Path, path: Path) -> None:
 def test_the_default_rules_say_why_and_stop_only_for_heat_or_want_of_memory(tmp_path: Path) -> None:
     rules = loaded(tmp_path, "").settings.rules
     stopping = [rule for rule in rules if any("stop" in step.do for step in rule.ladder)]
-    assert {rule.metric for rule in stopping if not rule.heat} <= {"host.memory_pressure_full", "host.memory_full_in"}
+    assert {rule.metric for rule in stopping if not rule.heat} <= {"host.memory_thrashing"}
     assert any(rule.heat for rule in stopping)
     assert all(rule.severity is Severity.CRITICAL and rule.for_s >= 5 for rule in stopping)
     told = {name for rule in rules if rule.event for name in rule.event.classes}

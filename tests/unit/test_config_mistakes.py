@@ -44,7 +44,11 @@ MISTAKES = [
     ("alerts: {repeat: 4h}\n", "1:10: alerts: 'repeat' is not in this version: an open incident is not told again"),
     (UNITS + "    allow: [freeze]\n", "4:13: workloads[0].allow[0]: 'freeze' is not in this version; there is snap"),
     (UNITS + "    throttle: {}\n", "4:5: workloads[0]: 'throttle' is written once for the host, throttle: {step: 15%"),
-    (UNITS + "    stop: {checkpoint: {}}\n", "4:12: workloads[0].stop: 'checkpoint' is not in this version: a stop is"),
+    (UNITS + "    stop: {checkpoint: {signal: SIGUSR1}}\n", "4:24: workloads[0].stop.checkpoint: 'wait' is missing"),
+    (
+        UNITS + "    stop: {checkpoint: {signal: SIGKILL, wait: 5s}}\n",
+        "4:33: workloads[0].stop.checkpoint.signal: 'SIGKILL' is not one of SIGUSR1",
+    ),
     (
         HOT + "    above: 90\n    ladder: [{do: [freeze]}]\n",
         "6:20: rules[0].ladder[0].do[0]: 'freeze' is not in this",

@@ -6,25 +6,31 @@ import re
 import unicodedata
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Optional
 
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as effort
 from hypothesis import strategies as some
 
+from gpuwatch.alerts.judgement import chosen, considered, doubts
 from gpuwatch.alerts.render import MOST_LINE, MOST_LINES, render, render_test
 from gpuwatch.alerts.words import Words, columns, foreign
 from gpuwatch.catalog.texts import TEXTS
 from gpuwatch.model.event import Scalar
+from gpuwatch.model.incident import Subject
 from gpuwatch.model.instant import Instant
 from gpuwatch.model.intent import IntentState
 from gpuwatch.model.metric import METRICS
 from gpuwatch.model.notification import Message
 from gpuwatch.model.rule import Severity
+from gpuwatch.model.settings import Workload
 from tests.unit.alert_cases import (
     BUNDLE,
     CASES,
+    CHOICE,
     CST,
+    DOUBT,
     HEAT,
     MIDNIGHT_S,
     XID_13,
@@ -111,6 +117,43 @@ def test_of_many_tries_on_a_target_the_last_one_is_told() -> None:
     message = replace(case("hot, stopped"), intents=tries).message("en")
     assert message.title.endswith("train@llama stopped")
     assert "train@llama.service stopped, verified" in message.lines
+
+
+def test_a_job_that_was_stopped_does_not_run_on() -> None:
+    lines = case("throttle, then stopped").message("en").lines
+    assert not any("runs on" in line or "Still hot" in line for line in lines)
+
+
+@pytest.mark.parametrize("changes", [{"allow": ("throttle",)}, {"allow": ()}])
+def test_no_stop_is_announced_that_the_workload_does_not_allow(changes: dict[str, Any]) -> None:
+    told = case("throttle, in force")
+    own = settings(workloads=(Workload("training", **changes),))
+    message = render(told.incident, "update", told.intents, own, at("13:45:11"), CST, False, told.facts)
+    assert not any("the job is stopped" in line or "veto" in line for line in message.lines)
+
+
+def test_a_forecast_began_when_it_was_made() -> None:
+    assert case("gpu.memory_full_in").message("en").lines[0] == "Since 13:47:05 CST"
+
+
+def test_who_was_considered_is_told_with_the_verdict() -> None:
+    words = Words("en", CST, at("13:47:12"))
+    assert considered(words, CHOICE) == [
+        "train@b.service: it uses less (1.0 GiB)",
+        "serve.service: its priority is higher (40.0 GiB)",
+        "mps.service: it serves the programs of others (MPS)",
+    ]
+    assert chosen(words, {**CHOICE, "victim_because": "only", "victim_bytes": 0}) == (
+        "train@llama.service chosen: the only one that may be stopped"
+    )
+    assert (chosen(words, {}), considered(words, {}), doubts(words, {})) == (None, [], [])
+
+
+def test_a_unit_that_nobody_should_paste_is_in_no_advice() -> None:
+    facts: dict[str, Scalar] = {"kind": "unit_oom", "count": 1}
+    about = incident(facts, subject=Subject("unit", "a b;reboot.service"), label="a b;reboot.service")
+    message = render(about, "firing", (), settings(), at("13:47:12"), CST, False, {})
+    assert "Next: systemctl status UNIT; raise its MemoryMax or use less memory" in message.lines
 
 
 def test_other_incidents_actions_are_not_told() -> None:
@@ -217,7 +260,10 @@ NASTY = some.one_of(
         ["@all", "<@all>", "</font>**", "[x](http://evil)", "\n\n# big", "a\x00b", "\u202e", "{0}", "%s"]
     ),
 )
-FACT_NAMES = (*HEAT, *XID_13, "stuck_pids", "problem", "reason", "rising", "lost", "module_version", "library_version")
+FACT_NAMES = (
+    *(*HEAT, *XID_13, *DOUBT, *CHOICE, "stuck_pids", "problem", "rising", "lost", "module_version", "library_version"),
+    *("user", "unit", "total", "within_s", "users", "repeated", "recovery_to", "change_over_s", "after_own_action"),
+)
 FACTS = some.dictionaries(
     some.sampled_from(FACT_NAMES),
     some.one_of(NASTY, some.integers(), some.floats(), some.booleans(), some.none()),
@@ -226,7 +272,7 @@ FACTS = some.dictionaries(
 METRIC = some.one_of(some.sampled_from(sorted(METRICS)), NASTY, some.none())
 
 
-@effort(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@effort(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     facts=FACTS,
     metric=METRIC,
@@ -234,6 +280,9 @@ METRIC = some.one_of(some.sampled_from(sorted(METRICS)), NASTY, some.none())
     name=NASTY,
     detail=NASTY,
     state=some.sampled_from(list(IntentState)),
+    action=some.sampled_from(["stop", "throttle", "hold", "freeze"]),
+    watts=some.one_of(some.none(), some.floats(0, 1000)),
+    kind=some.sampled_from(["gpu", "host", "unit", "filesystem", "sensor", "workload"]),
     language=some.sampled_from(["en", "zh"]),
     transition=some.sampled_from(["firing", "escalated", "update", "resolved"]),
 )
@@ -244,12 +293,17 @@ def test_any_facts_make_a_message_fit_for_a_phone(
     name: str,
     detail: str,
     state: IntentState,
+    action: str,
+    watts: Optional[float],
+    kind: str,
     language: str,
     transition: str,
 ) -> None:
-    about = incident({**facts, "metric": metric}, rule=name, bundle=BUNDLE)
+    about = incident({**facts, "metric": metric}, rule=name, bundle=BUNDLE, subject=Subject(kind, name), label=name)
     about = over(about, "14:00:00") if transition == "resolved" else about
-    intents = (stop(state, detail, detail, target=name, users=(name, detail)),)
+    applied = None if watts is None else at("13:50:00")
+    numbers: dict[str, Any] = {"action": action, "before": watts, "value": watts, "applied": applied}
+    intents = (stop(state, detail, detail, target=name, users=(name, detail), **numbers),)
     message = render(about, transition, intents, settings(language), at("14:00:00"), CST, False, fresh)
     assert 2 <= 1 + len(message.lines) <= MOST_LINES
     for line in (message.title, *message.lines):
