@@ -31,7 +31,7 @@ def meaning(case: Case) -> list[str]:
         return [said[0].upper() + said[1:]] if said else []
     if topic not in ("xid", "sxid", "lost", "event"):
         return []
-    said = foreign(case.facts.get(f"meaning_{words.language}") or catalogue(case, judge.meaning), MOST_WORDS)
+    said = foreign(case.meaning or catalogue(case, judge.meaning), MOST_WORDS)
     named = topic == "event" and said.rstrip(".。") == named_event(case)
     more = [words.say("again.why")] if topic in ("xid", "lost") and facts.get("repeated") is True else []
     return [*([said] if said and not named else []), *more]
@@ -95,7 +95,7 @@ def _others(case: Case) -> list[str]:
 
 
 def _process(case: Case) -> list[str]:
-    name, pid = case.facts.get("process"), number_of(case.facts.get("pid"))
+    name, pid = case.cause.facts.get("process"), number_of(case.cause.facts.get("pid"))
     if case.topic == "suspected" or (not name and pid is None):
         return []
     known = [foreign(name)] if name else []

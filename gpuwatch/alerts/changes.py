@@ -46,11 +46,6 @@ class Around:
             None,
         )
 
-    def warning_s(self, intent: Intent) -> float:
-        """How long before a stop people are told of it."""
-        workload = next((each for each in self.settings.workloads if each.name == intent.workload), None)
-        return 0.0 if workload is None else workload.stop.warn_before_s
-
     @property
     def _rules(self) -> Mapping[str, Rule]:
         return {rule.name: rule for rule in self.settings.rules}

@@ -12,6 +12,7 @@ from gpuwatch.model.intent import Intent, IntentState
 
 MOST_TOLD = 3  # actions told one by one in a message
 
+_WAITING = (IntentState.PLANNED, IntentState.PRESERVED)
 _NOT_DONE = frozenset({IntentState.REFUSED, IntentState.FAILED, IntentState.WOULD_HAVE, IntentState.UNKNOWN})
 
 
@@ -91,7 +92,7 @@ def lines(words: Words, actions: tuple[Intent, ...], around: Around) -> list[tup
                 continue  # it is what is left to do
             said.append((True, changes.hold(words, intent, intent.target in stopped)))
         else:
-            said.append((True, _line(words, intent, around)))
+            said.append((True, _line(words, intent)))
         if intent.state is IntentState.WOULD_HAVE and intent.action != "hold" and not around.over:
             said.append((True, words.say("action.nothing_done_rising" if around.rising else "action.nothing_done")))
     if len(actions) > MOST_TOLD:
@@ -99,48 +100,40 @@ def lines(words: Words, actions: tuple[Intent, ...], around: Around) -> list[tup
     return list(dict.fromkeys(said))
 
 
-def _before(words: Words, intent: Intent, around: Around) -> str:
+def _before(words: Words, intent: Intent) -> str:
     """What stands before a stop: evidence, a warning to people, a word to the job."""
     unit = foreign(intent.target)
     if intent.observe:
         return words.say("action.observing", unit=unit)
     if intent.checkpointed is not None:
         return words.say("action.checkpointed", unit=unit, time=words.time(intent.checkpointed))
-    if intent.warned is not None:
-        return words.say("action.warned", unit=unit, time=words.time(intent.warned, intent.due_s))
-    wait_s = around.warning_s(intent)
-    if wait_s > 0:
-        return words.say("action.planned_warned", unit=unit, duration=words.duration(wait_s))
+    if intent.due_s > 0:
+        return words.say("action.warned", unit=unit, time=_due(words, intent))
     return words.say("action.planned", unit=unit)
 
 
-def can_be_prevented(actions: tuple[Intent, ...], around: Around) -> Optional[Intent]:
+def _due(words: Words, intent: Intent) -> str:
+    return words.time(intent.warned or intent.changed, intent.due_s)
+
+
+def can_be_prevented(actions: tuple[Intent, ...]) -> Optional[Intent]:
     """A stop that has not begun, where people are given time to forbid it."""
-    waiting = (IntentState.PLANNED, IntentState.PRESERVED)
-    return next(
-        (
-            each
-            for each in stops(actions)
-            if each.state in waiting and not each.observe and (each.warned is not None or around.warning_s(each) > 0)
-        ),
-        None,
-    )
+    mine = stops(actions)
+    return next((each for each in mine if each.state in _WAITING and each.due_s > 0 and not each.observe), None)
 
 
 def announcement(words: Words, intent: Intent) -> str:
     """For the terminals of the host: what is stopped when, and how to forbid it."""
-    due = words.time(intent.warned or intent.changed, intent.due_s)
-    return words.say("wall", unit=foreign(intent.target), time=due, rule=foreign(intent.rule), id=intent.id)
+    return words.say(
+        "wall", unit=foreign(intent.target), time=_due(words, intent), rule=foreign(intent.rule), id=intent.id
+    )
 
 
-def _line(words: Words, intent: Intent, around: Around) -> str:
+def _line(words: Words, intent: Intent) -> str:
     unit = foreign(intent.target)
     state = intent.state
-    if state in (IntentState.PLANNED, IntentState.PRESERVED) and intent.due_s > 0 and not intent.observe:
-        due = words.time(intent.warned or intent.changed, intent.due_s)
-        return words.say("action.warned", unit=unit, time=due, id=intent.id)
-    if state in (IntentState.PLANNED, IntentState.PRESERVED):
-        return _before(words, intent, around)
+    if state in _WAITING:
+        return _before(words, intent)
     if state is IntentState.SENT:
         if intent.killed is not None:
             return words.say("action.killed", unit=unit, time=words.time(intent.killed))

@@ -77,6 +77,7 @@ _HELPLESS = frozenset(
         reason.NOT_ALLOWED,
         reason.BUDGET_SPENT,
         reason.OLD_EVENT,
+        # Of policy/victims.py
         "lost_list",
         "not_units",
         "negligible",
@@ -215,8 +216,8 @@ def _rule(case: Case) -> list[str]:
         over = number_of(case.cause.facts.get("change_over_s"))
         line += words.say("rule.within", duration=words.duration(over)) if over else ""
         said.append(line + (words.say("rule.for", duration=words.duration(held)) if held else ""))
-    count = number_of(case.facts.get("count"))
-    if count is not None and count > 1 and case.facts.get("total") is None:
+    count = number_of(case.cause.facts.get("count"))
+    if count is not None and count > 1 and case.cause.facts.get("total") is None:
         said.append(words.say("count", count=int(count)))
     also = [
         foreign(cause.rule) for cause in case.incident.causes if cause.cleared is None and cause.rule != case.cause.rule
@@ -280,7 +281,7 @@ def _command(case: Case) -> str:
             verb = "release" if outcome.held(case.told, stopped.target) else "start"
             return words.say(f"next.{verb}" if heat else f"next.{verb}_again", command=command)
     around = Around(case.incident, case.settings)
-    waiting = outcome.can_be_prevented(case.told, around)
+    waiting = outcome.can_be_prevented(case.told)
     if waiting is not None:
         return words.say("next.prevent", command=f"gpuwatch action veto {foreign(waiting.id)}")
     if not outcome.stops(case.told) and any(changes.next_stop(each, around) is not None for each in case.told):

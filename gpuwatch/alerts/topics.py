@@ -104,9 +104,19 @@ class Case:
 
     @property
     def xid(self) -> Optional[int]:
-        """The Xid (or SXid) code, if there is one."""
-        code = number_of(self.facts.get("xid")) or number_of(self.facts.get("sxid"))
-        return None if code is None else int(code)
+        """The Xid (or SXid) code of the gravest cause; of a lost card the one that told it, whoever else fired."""
+        code = number_of(self.cause.facts.get("xid")) or number_of(self.cause.facts.get("sxid"))
+        if code is None:
+            told = [each.facts.get("xid") for each in self.incident.causes]
+            return next((each for each in _LOST_XIDS if each in told), None)
+        return int(code)
+
+    @property
+    def meaning(self) -> str:
+        """What the catalogue says of the gravest cause, or of the Xid that it goes by."""
+        name = f"meaning_{self.words.language}"
+        same = [each.facts.get(name) for each in self.incident.causes if each.facts.get("xid") == self.xid]
+        return str(self.cause.facts.get(name) or (self.xid is not None and same and same[-1]) or "")
 
 
 def topic_of(facts: Mapping[str, Scalar]) -> str:

@@ -254,23 +254,12 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "acting.next": ("Look at what it stopped so far, then decide yourself", "请先看已停的任务，再人工决定"),
     # What gpuwatch did about it
-    "action.warned": (
-        "{unit} stops at {time}; to prevent it: gpuwatch action veto {id}",
-        "{unit} 将于 {time} 停止；拦下：gpuwatch action veto {id}",
-    ),
+    "action.warned": ("{unit} stops at {time}", "{unit} 将于 {time} 停止"),
     "wall": (
         "gpuwatch: {unit} will be stopped at {time} ({rule}). To prevent it, as root: gpuwatch action veto {id}",
         "gpuwatch：{unit} 将于 {time} 被停止（{rule}）。如需拦下，以 root 执行：gpuwatch action veto {id}",
     ),
     "action.planned": ("Saving evidence, then stopping {unit}", "正在保存现场，随后停 {unit}"),
-    "action.planned_warned": (
-        "Saving evidence; {unit} is stopped {duration} later",
-        "正在保存现场，{duration}后停 {unit}",
-    ),
-    "action.warned": (
-        "{unit} is stopped at {time}; people on the host were told",
-        "{time} 停 {unit}，已通知主机上的用户",
-    ),
     "action.checkpointed": (
         "{unit} was told at {time} to write its checkpoint; the stop follows",
         "{time} 已让 {unit} 写检查点，随后停止",

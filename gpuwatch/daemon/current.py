@@ -43,7 +43,7 @@ def _sample(incident: Incident, report: GpuReport) -> Optional[GpuSample]:
 
 
 def _of_card(incident: Incident, mine: GpuSample, report: GpuReport, ring: Ring) -> dict[str, Scalar]:
-    facts = _value(incident, mine.readings)
+    facts = _value(incident, {**mine.slow, **mine.readings})
     temperature = usable("gpu.temperature", mine.readings.get("gpu.temperature"))
     if temperature is not None:
         facts["temperature"] = temperature

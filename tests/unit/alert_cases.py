@@ -18,7 +18,7 @@ from gpuwatch.model.intent import Intent, IntentState
 from gpuwatch.model.metric import METRICS
 from gpuwatch.model.notification import Message
 from gpuwatch.model.rule import Clear, Rule, Severity, Step, Threshold
-from gpuwatch.model.settings import Settings, StopSettings, Workload
+from gpuwatch.model.settings import Settings
 
 BOOT = "0" * 32
 CST = timezone(timedelta(hours=8), "CST")
@@ -115,7 +115,6 @@ SLOWED_RULE = Rule(
     ladder=(Step(("throttle",)), Step(("stop",), after_s=120.0, worse=True)),
 )
 HOLD_RULE = Rule("gpu-lost", Severity.CRITICAL, metric="gpu.lost", ladder=(Step(("snapshot", "hold")),))
-POLITE = Workload("polite", stop=StopSettings(warn_before_s=60.0))
 RULES = (THROTTLE_RULE, THROTTLE_ONLY, LATER_RULE, SLOWED_RULE, HOLD_RULE)
 TELL_RULE = Rule("gpu-hot", Severity.WARNING, metric="gpu.slowdown_margin", threshold=Threshold(below=3.0), for_s=30.0)
 
@@ -203,7 +202,7 @@ def reading(metric: str, value: float, limit: float, below: bool = False, **fact
 
 def settings(language: str = "en", **changes: Any) -> Settings:
     """Settings with a rule that stops and one that tells."""
-    return replace(Settings(language=language, rules=(STOP_RULE, TELL_RULE, *RULES), workloads=(POLITE,)), **changes)
+    return replace(Settings(language=language, rules=(STOP_RULE, TELL_RULE, *RULES)), **changes)
 
 
 @dataclass(frozen=True)
@@ -393,8 +392,8 @@ def _judgements() -> tuple[Case, ...]:
 
 
 def _kind(state: IntentState, **changes: Any) -> Intent:
-    """The stop of a workload whose people are warned a minute before."""
-    return stop(state, workload="polite", due_s=60.0, **changes)
+    """A stop that people hear of a minute before."""
+    return stop(state, due_s=60.0, **changes)
 
 
 def _xids() -> tuple[Case, ...]:

@@ -18,7 +18,7 @@ from gpuwatch.alerts.render import MOST_LINE, MOST_LINES, render, render_test
 from gpuwatch.alerts.words import Words, columns, foreign
 from gpuwatch.catalog.texts import TEXTS
 from gpuwatch.model.event import Scalar
-from gpuwatch.model.incident import Subject
+from gpuwatch.model.incident import Cause, Subject
 from gpuwatch.model.instant import Instant
 from gpuwatch.model.intent import IntentState
 from gpuwatch.model.metric import METRICS
@@ -33,6 +33,7 @@ from tests.unit.alert_cases import (
     DOUBT,
     HEAT,
     MIDNIGHT_S,
+    XID,
     XID_13,
     Case,
     at,
@@ -159,6 +160,20 @@ def test_a_unit_that_nobody_should_paste_is_in_no_advice() -> None:
 def test_other_incidents_actions_are_not_told() -> None:
     other = replace(stop(IntentState.VERIFIED), incident=18)
     assert "llama" not in whole(replace(case("hot, stopped"), intents=(other,)).message("en"))
+
+
+def test_a_lost_card_goes_by_the_xid_that_told_it() -> None:
+    def rule(name: str, facts: dict[str, Scalar]) -> Cause:
+        return Cause(name, Severity.CRITICAL, at("13:47:06"), facts)
+
+    lost = incident({"metric": "gpu.lost", "value": 1.0}, "gpu-lost")
+    others = (rule("xid-application", XID_13), rule("xid-host-restart", XID))
+    message = render(
+        replace(lost, causes=(*lost.causes, *others)), "firing", (), settings(), at("13:47:12"), CST, False, {}
+    )
+    assert message.title.endswith("lost (Xid 79)")
+    assert "The driver lost the card on the PCIe bus." in message.lines
+    assert not any("python3" in line or "Seen" in line for line in message.lines)
 
 
 def test_numbers_of_the_past_are_not_told_as_now() -> None:
