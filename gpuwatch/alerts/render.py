@@ -85,7 +85,7 @@ _HELPLESS = frozenset(
         "ruled_out",
     }
 )
-_CLOSED_EARLY = (reason.RULE_CHANGED, reason.REBOOTED)
+_CLOSED_EARLY = (reason.RULE_CHANGED, reason.REBOOTED, reason.CLOSED_BY_HAND)
 _Ranked = list[tuple[int, str]]
 
 

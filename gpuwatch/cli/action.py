@@ -7,8 +7,8 @@ import sys
 from typing import Any
 
 from gpuwatch.cli import orders, places
-from gpuwatch.cli.incident import read_store
 from gpuwatch.cli.output import local_time, safe, show_json, table
+from gpuwatch.cli.stored import read_store
 from gpuwatch.model.codec import encode
 from gpuwatch.model.intent import Intent
 from gpuwatch.store.memory import Snapshot

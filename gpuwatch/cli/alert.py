@@ -137,7 +137,7 @@ def _sentence(channel: Channel, outcome: Mapping[str, object]) -> str:
 
 
 def _queue(args: argparse.Namespace) -> int:
-    from gpuwatch.cli.incident import read_store
+    from gpuwatch.cli.stored import read_store
     from gpuwatch.model.codec import encode
     from gpuwatch.system.clock import SystemClock
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Mapping
+from datetime import timezone
 from typing import Any, Optional
 
 from gpuwatch.alerts.desk import muted_of
+from gpuwatch.alerts.judgement import chosen, considered, doubts
 from gpuwatch.alerts.silence import Hush
+from gpuwatch.alerts.words import Words
 from gpuwatch.cli import orders, places
+from gpuwatch.cli.action import steps
 from gpuwatch.cli.output import local_time, safe, show_json, table
+from gpuwatch.cli.stored import read_store
 from gpuwatch.model.codec import encode
-from gpuwatch.model.errors import StoreError
 from gpuwatch.model.incident import Incident, IncidentState
 from gpuwatch.model.intent import Intent
-from gpuwatch.store.memory import Snapshot, from_documents
-from gpuwatch.store.waiting import read_stored
+from gpuwatch.store.memory import Snapshot
 
 _EPILOG = """examples:
   gpuwatch incident list
@@ -73,23 +75,6 @@ def run(args: argparse.Namespace) -> int:
     return _list(stored, args) if args.what == "list" else _show(stored, args)
 
 
-def read_store(state_dir: str, run_dir: str) -> Snapshot:
-    """What is stored, with what waits for the disk. Raises StoreError with a sentence for people."""
-    path, waiting = os.path.join(state_dir, "state.db"), os.path.join(run_dir, "waiting.jsonl")
-    if not os.access(state_dir, os.R_OK | os.X_OK):
-        raise StoreError(
-            f"{state_dir}: can't be read (only root may)"
-            if os.path.exists(state_dir)
-            else f"{state_dir}: nothing there; has gpuwatch run on this host?"
-        )
-    if not os.path.exists(path) and not os.path.exists(waiting):
-        raise StoreError(f"{path}: nothing there; has gpuwatch run on this host?")
-    documents, problem = read_stored(path, waiting, ("incidents", "intents", "spool", "state"))
-    if problem:
-        sys.stderr.write(f"gpuwatch: {safe(problem)}\n")
-    return from_documents(documents)
-
-
 def _list(stored: Snapshot, args: argparse.Namespace) -> int:
     newest = sorted(stored.incidents.values(), key=lambda incident: -incident.number)
     shown = [incident for incident in newest if args.all or incident.state is not IncidentState.CLOSED]
@@ -139,6 +124,7 @@ def _show(stored: Snapshot, args: argparse.Namespace) -> int:
 
 def draw(incident: Incident, intents: list[Intent], told: Mapping[str, str], muted: Optional[Hush] = None) -> str:
     """The whole story, one line an entry, in order."""
+    words = Words("en", timezone.utc, incident.opened)
     lines = [
         f"Incident {incident.id}: {incident.label} ({incident.subject.id or 'this host'})",
         f"{incident.severity.value}, {incident.state.value}, since {local_time(incident.opened.utc_s)}",
@@ -151,25 +137,21 @@ def draw(incident: Incident, intents: list[Intent], told: Mapping[str, str], mut
     for cause in incident.causes:
         ended = "holds" if cause.cleared is None else f"cleared {local_time(cause.cleared.utc_s)}"
         lines.append(f"  {cause.rule}: {_facts(cause.facts)}; {ended}")
+        lines += [f"    {line}" for line in doubts(words, cause.facts)]
+    if incident.related:
+        lines.append(f"  may have to do with {', '.join(incident.related)}")
     if incident.peak:
         lines.append("  worst: " + ", ".join(f"{metric} {value:g}" for metric, value in incident.peak.items()))
     story = [
         (entry.at.utc_s, entry.what + (f" ({_facts(entry.facts)})" if entry.facts else "")) for entry in incident.story
     ]
     for intent in intents:
-        mode = " (observe mode)" if intent.observe else ""
-        story.append((intent.created.utc_s, f"{intent.id}: {intent.action} {intent.target}{mode}: planned"))
-        for moment, what in (
-            (intent.preserved, f"evidence durable: {intent.bundle}"),
-            (intent.sent, "stop requested"),
-            (intent.killed, "SIGKILL sent"),
-            (intent.gone, "gone"),
-        ):
-            if moment is not None:
-                story.append((moment.utc_s, f"{intent.id}: {what}"))
-        if not intent.open:
-            detail = f": {intent.detail}" if intent.detail else ""
-            story.append((intent.changed.utc_s, f"{intent.id}: {intent.state.value} ({intent.reason}){detail}"))
+        name = f"{intent.id}: {intent.action} {intent.target}".rstrip() + (" (observe mode)" if intent.observe else "")
+        for utc_s, what in steps(intent):
+            story.append((utc_s, f"{name}: {what}"))
+            name = intent.id
+        why = [chosen(words, intent.because), *considered(words, intent.because)] if intent.because else []
+        lines += [f"  {intent.id}: {line}" for line in why if line]
     lines.append("Story:")
     lines += [f"  {local_time(utc_s)}  {what}" for utc_s, what in sorted(story, key=lambda pair: pair[0])]
     if told:
@@ -184,9 +166,12 @@ def draw(incident: Incident, intents: list[Intent], told: Mapping[str, str], mut
 
 
 def _facts(facts: Mapping[str, Any]) -> str:
-    hidden = {"meaning_en", "meaning_zh", "unit"}
+    """All but what is said in words elsewhere."""
     return ", ".join(
         f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
         for name, value in facts.items()
-        if name not in hidden and value not in (None, "")
+        if name not in _IN_WORDS and not name.startswith(("victim", "witnesses_")) and value not in (None, "")
     )
+
+
+_IN_WORDS = frozenset({"meaning_en", "meaning_zh", "unit", "considered", "suspect", "cooling"})

@@ -207,15 +207,15 @@ class Cycle:
                 intents,
                 self.settings,
                 now,
-                self._facts_of(look.report),
+                self._facts_of(look),
                 outcome.state.incidents.values(),
                 self._orders,
             )
             due = ports.desk.due(self.settings, now)
             committed = self._commit(outcome, intents, look.batches, now)
             done = committed.durable
-            log_decisions(ports.log, outcome.decisions)
-            log_intents(ports.log, self._intents, intents)
+            log_decisions(ports.log, outcome.decisions, outcome.state.incidents.values())
+            log_intents(ports.log, self._intents, intents, _units_on_cards(look.attributions))
             self._policy, self._by_hand = outcome.state, ()
             kept = frozenset(incident.number for incident in outcome.state.incidents.values())
             self._intents = ports.executor.retained(intents, kept, now)
@@ -277,8 +277,9 @@ class Cycle:
         places = sorted(filter(None, map(self.ports.working_directory, sorted(owners))))
         self.ports.host.watch((*self.ports.own_directories, *places))
 
-    def _facts_of(self, report: GpuReport) -> Callable[[Incident], Mapping[str, Scalar]]:
-        return lambda incident: current_facts(incident, report, self.ring)
+    def _facts_of(self, look: Look) -> Callable[[Incident], Mapping[str, Scalar]]:
+        subjects = (*look.host.subjects(), *look.units.subjects(), *look.workloads)
+        return lambda incident: current_facts(incident, look.report, self.ring, look.host.readings, subjects)
 
     def listen(self) -> bool:
         """Read the journal ahead of the cycle; True when there was something."""
@@ -542,6 +543,13 @@ def _control_groups(owners: list[Owner]) -> dict[str, str]:
     """The control group of each unit: its processes may sit in groups below."""
     return {
         owner.unit: owner.cgroup[: owner.cgroup.find(owner.unit) + len(owner.unit)] for owner in owners if owner.unit
+    }
+
+
+def _units_on_cards(attributions: tuple[Attribution, ...]) -> dict[str, tuple[str, ...]]:
+    return {
+        each.uuid: tuple(dict.fromkeys(owner.unit for owner in each.owners if owner.kind == "unit" and owner.unit))
+        for each in attributions
     }
 
 

@@ -3,6 +3,7 @@
 # A rule's condition
 PENDING = "pending"  # holds, not yet for long enough
 FIRED = "fired"
+AGAIN = "again"  # another event of an alert that fires already
 CLEARED = "cleared"
 REBOOTED = "rebooted"  # what an event said of an earlier boot no longer holds
 RULE_CHANGED = "rule_changed"  # the configuration no longer has this rule as it was

@@ -9,12 +9,15 @@ from typing import Optional
 from gpuwatch.model.event import Scalar
 from gpuwatch.model.gpu import GpuSample
 from gpuwatch.model.incident import Incident, Subject
-from gpuwatch.model.intent import FINAL, Intent
+from gpuwatch.model.intent import FINAL, Intent, IntentState
 from gpuwatch.model.notification import Transition
 from gpuwatch.model.rule import Rule
 from gpuwatch.model.wish import Wish
 from gpuwatch.policy import facts, incidents
 from gpuwatch.policy.state import Alert, Inputs, PolicyState
+
+PUT_BACK_S = 30.0
+IN_FORCE = (IntentState.APPLIED, IntentState.UNDOING)
 
 
 class Book:
@@ -111,7 +114,10 @@ class Book:
             if news:
                 incident, transition = incidents.transition(incident, news)
                 transitions.append(transition)
-            incident, settled = incidents.settle(incident, self._now, rebooted)
+            if rebooted or not self._being_put_back(incident):
+                incident, settled = incidents.settle(incident, self._now, rebooted)
+            else:
+                settled = ""
             if settled:
                 incident, transition = incidents.transition(incident, settled)
                 transitions.append(transition)
@@ -121,6 +127,14 @@ class Book:
             else:
                 self.incidents[number] = incident
         return tuple(transitions)
+
+    def _being_put_back(self, incident: Incident) -> bool:
+        """It is not over before what was done about it is put back; for a while, since that may fail."""
+        cleared = [cause.cleared for cause in incident.causes if cause.cleared is not None]
+        ages = [age for age in map(self._now.since, cleared) if age is not None]
+        if not ages or min(ages) >= PUT_BACK_S:
+            return False
+        return any(each.incident == incident.number and each.state in IN_FORCE for each in self._inputs.intents)
 
 
 def _with_bundle(incident: Incident, intents: Iterable[Intent]) -> Incident:

@@ -29,6 +29,8 @@ _FROM_EVENT = (
     "scope",
     "device",
     "result",
+    "seconds",
+    "direction",
 )
 
 

@@ -223,6 +223,9 @@ class _Step:
                 more["users"] = ", ".join(sorted(set(self.windows[key].owners)))
         alert, news = conditions.matched(self.alerts.get(key), rule, subject, label, event, old)
         self.alerts[key] = alert
+        if not news and event.fields.get("unit"):
+            # Somebody else's program may be the next to fail: each owner finds it in the log of the own unit.
+            self._decide(reason.AGAIN, rule.name, subject, label, facts.of_event(event, old, self.classes))
         if news == reason.FIRED:
             found = facts.of_event(event, old, self.classes)
             sample = self.by_uuid.get(subject.id)

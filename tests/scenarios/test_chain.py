@@ -19,7 +19,8 @@ from gpuwatch.simulation.host import TRAINING
 from tests.fakes.story import NEXT_BOOT
 from tests.scenarios.bench import CONFIG, QUICK, SERVE, TRAIN, Bench
 
-OBSERVE = CONFIG.replace("mode: enforce", "mode: observe")
+PLAIN = CONFIG + "rules:\n  - {name: gpu-hot, enabled: false}\n"
+OBSERVE = PLAIN.replace("mode: enforce", "mode: observe")
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def test_a_hot_card_stops_its_job_with_evidence_and_three_messages(bench: Bench)
     bench.heat(94)
     bench.run(15)
     assert bench.calls() == [("stop", TRAIN)]
-    bench.heat(60)
+    bench.heat(70)
     bench.run(90)
     (intent,) = bench.stops
     assert intent.state is IntentState.VERIFIED
@@ -121,7 +122,7 @@ def test_s3_a_card_that_stops_answering_is_not_acted_on(bench: Bench) -> None:
     bench.host.cards.set_reading(3, "gpu.shutdown_margin", failed("the call failed"))
     bench.run(60)
     assert [cause.rule for cause in bench.incidents[0].causes] == ["gpu-hot"]
-    assert bench.intents == []
+    assert bench.stops == []
     bench.host.cards.set_reading(3, "gpu.shutdown_margin", None)
     bench.run(8)
     assert bench.calls() == [("stop", TRAIN)]
@@ -311,7 +312,7 @@ def test_every_restart_between_two_cycles_ends_the_same(tmp_path: Path) -> None:
         for second in range(40):
             if second == cut:
                 bench.restart()
-            bench.heat(94 if 5 <= second < 18 else 60)
+            bench.heat(94 if 5 <= second < 18 else 70)
             bench.run(1)
         bench.run(10)
         states = [(intent.state, intent.target) for intent in bench.intents]
@@ -330,8 +331,8 @@ def test_enforce_written_while_it_is_hot_is_acted_on(tmp_path: Path) -> None:
     bench.heat(94)
     bench.run(30)
     assert bench.intents[0].state is IntentState.WOULD_HAVE
-    bench.write_config(CONFIG)
+    bench.write_config(PLAIN)
     bench.reload()
     bench.run(30)
     assert bench.calls() == [("stop", TRAIN)]
-    assert [intent.state for intent in bench.intents] == [IntentState.WOULD_HAVE, IntentState.VERIFIED]
+    assert [intent.state for intent in bench.stops] == [IntentState.WOULD_HAVE, IntentState.VERIFIED]

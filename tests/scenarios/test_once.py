@@ -38,7 +38,7 @@ def test_a_hot_card_takes_a_burst_and_is_carried_through(tmp_path: Path) -> None
     assert bench.calls() == [("stop", TRAIN)]
     assert bench.intents[0].state is IntentState.VERIFIED
     assert len(bench.bundles()) == 1
-    bench.heat(60)
+    bench.heat(70)
     passes(bench, 4)
     assert set(bench.spool) == {"firing", "update", "resolved"}
 
@@ -62,7 +62,7 @@ def test_daemon_and_passes_decide_the_same_for_the_same_samples(tmp_path: Path) 
         folder.mkdir()
         bench = Bench(folder)
         for second in range(90):
-            bench.heat(94 if 5 <= second < 20 else 60)
+            bench.heat(94 if 5 <= second < 20 else 70)
             if length and second % length == 0:
                 bench.restart()
             bench.run(1)

@@ -22,6 +22,7 @@ from gpuwatch.policy.victims import LOST_LIST, NOT_UNITS, VERDICTS
 PROGRESS = {
     reason.PENDING,
     reason.FIRED,
+    reason.AGAIN,
     reason.CLEARED,
     reason.HISTORY,
     reason.PLANNED,
