@@ -1,4 +1,4 @@
-"""`gpuwatch action list|show|veto`: what gpuwatch did, does and would have done; forbidding it in time."""
+"""`gpuwatch action list|show|veto|revert`: what gpuwatch did, does and would have done; forbidding it in time."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ _EPILOG = """examples:
   gpuwatch action list
   gpuwatch action show a17-2
   gpuwatch action veto a17-2      this action; `veto 17`: all that incident 17 still wants
+  gpuwatch action revert a17-1    a throttle or a hold that is in force is put back
 """
 
 
@@ -25,11 +26,11 @@ def add_parser(subparsers: Any) -> None:
     """Options."""
     parser = subparsers.add_parser(
         "action",
-        help="list, show, veto: what gpuwatch does, did, would have done",
+        help="list, show, veto, revert: what gpuwatch does, did, would have done",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    verbs = parser.add_subparsers(dest="action_verb", required=True, metavar="list|show|veto")
+    verbs = parser.add_subparsers(dest="action_verb", required=True, metavar="list|show|veto|revert")
     listing = verbs.add_parser(
         "list", help=f"the newest {SHOWN}, newest last", epilog="example: gpuwatch action list --all"
     )
@@ -46,6 +47,12 @@ def add_parser(subparsers: Any) -> None:
     veto.add_argument("id", metavar="ID", help="an action (a17-2), or an incident (17): all that it still wants")
     veto.add_argument("--comment", default="", metavar="TEXT", help="why; kept in the log")
     orders.add_options(veto)
+    revert = verbs.add_parser(
+        "revert", help="put back what is in force: a throttle, a hold", epilog="example: gpuwatch action revert a17-1"
+    )
+    revert.add_argument("id", metavar="ID", help="an action (a17-1)")
+    revert.add_argument("--comment", default="", metavar="TEXT", help="why; kept in the log")
+    orders.add_options(revert)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -55,6 +62,9 @@ def run(args: argparse.Namespace) -> int:
         key = str(answer.get("id", ""))
         what = f"all that incident {key[1:]} still wants" if key.startswith("#") else f"action {key}"
         return orders.finish(args, answer, f"{what} is forbidden")
+    if args.action_verb == "revert":
+        answer = orders.tell(args, "revert", id=args.id, comment=args.comment)
+        return orders.finish(args, answer, f"action {safe(args.id)} is being put back")
     stored = read_store(args.state_dir, args.run_dir)
     return _list(stored, args) if args.action_verb == "list" else _show(stored, args)
 

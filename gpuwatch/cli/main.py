@@ -25,7 +25,7 @@ VERBS = {
     "snapshot": ("snapshot", "write an evidence bundle now"),
     "explain": ("explain", "what an Xid number or a kernel line means, and what to do next"),
     "gpu": ("gpu", "list, accept, forget: which GPUs belong into this host"),
-    "action": ("action", "list, show, veto: what gpuwatch does, did, would have done"),
+    "action": ("action", "list, show, veto, revert: what gpuwatch does, did, would have done"),
     "hold": ("hold", "list, release: units that are kept from starting"),
     "disarm": ("disarm", "touch nothing, as in observe mode (until arm, or --for a time)"),
     "arm": ("arm", "take disarm back"),

@@ -20,7 +20,7 @@ from gpuwatch.model.instant import Instant
 from gpuwatch.model.intent import Intent
 from gpuwatch.model.orders import Order, Orders, Silence, given
 from gpuwatch.model.pci import canonical
-from gpuwatch.model.rule import DESTRUCTIVE
+from gpuwatch.model.rule import DESTRUCTIVE, REVERSIBLE
 from gpuwatch.policy.by_hand import ByHand, acknowledge, close_incident
 from gpuwatch.policy.state import PolicyState
 from gpuwatch.system.protocols import Log
@@ -315,6 +315,19 @@ def _veto(asked: _Asked) -> Obeyed:
     return replace(obeyed, fields={**obeyed.fields, "GPUWATCH_ACTION": key})
 
 
+def _revert(asked: _Asked) -> Obeyed:
+    """What is in force is put back now, and not done again for this incident."""
+    wanted = asked.text("id")
+    intent = next((each for each in asked.standing.intents if each.id == wanted), None)
+    if intent is None:
+        raise _Refused(f"no action {wanted or 'of that name'}; see: gpuwatch action list")
+    if intent.action not in REVERSIBLE:
+        raise _Refused(f"action {wanted} can't be put back: {intent.action} {intent.target}")
+    if not intent.open:
+        raise _Refused(f"action {wanted} is over already ({intent.state.value})")
+    return _release_hold(asked) if intent.action == "hold" else _veto(asked)
+
+
 def _action(wanted: str, intents: tuple[Intent, ...]) -> str:
     intent = next((each for each in intents if each.id == wanted), None)
     if intent is None:
@@ -337,6 +350,7 @@ _WAYS: Mapping[str, Callable[[_Asked], Obeyed]] = {
     "close": _close,
     "release-hold": _release_hold,
     "veto": _veto,
+    "revert": _revert,
 }
 
 

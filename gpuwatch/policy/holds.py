@@ -19,7 +19,8 @@ def rung(alert: Alert, rule: Rule, step: int, situation: Situation) -> Rung:
     mine = situation.of_rung(alert, rule, step, "hold")
     wishes = []
     for intent in mine:
-        if intent.open and intent.id not in situation.orders.released:
+        free = intent.id in situation.orders.released or situation.orders.forbids(intent.incident, intent.id)
+        if intent.open and not free:
             observe = situation.observes(situation.workload(intent.workload))
             wishes.append(wish_again(intent, observe=intent.observe or observe, sample=alert.sample))
     if alert.cleared is not None or situation.orders.forbids(alert.incident):

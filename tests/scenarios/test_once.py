@@ -39,7 +39,7 @@ def test_a_hot_card_takes_a_burst_and_is_carried_through(tmp_path: Path) -> None
     assert bench.intents[0].state is IntentState.VERIFIED
     assert len(bench.bundles()) == 1
     bench.heat(70)
-    passes(bench, 4)
+    passes(bench, 10)
     assert set(bench.spool) == {"firing", "update", "resolved"}
 
 

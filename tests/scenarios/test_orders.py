@@ -17,7 +17,7 @@ from gpuwatch.model.incident import IncidentState
 from gpuwatch.system.lock import HostLock
 from tests.scenarios.bench import QUICK, TRAIN, Bench, FakeLog
 
-HOT, COOL = 94, 60
+HOT, COOL = 94.0, 70.0
 
 
 @pytest.fixture

@@ -106,3 +106,20 @@ def test_people_are_warned_and_the_job_told_before_it_is_stopped(tmp_path: Path)
     assert bench.calls() == [("kill", TRAIN)]
     bench.run(15)
     assert bench.calls() == [("kill", TRAIN), ("stop", TRAIN)]
+
+
+def order(bench: Bench, what: str, **arguments: object) -> dict[str, object]:
+    return dict(bench.assembly.cycle.order({"what": what, **arguments}, "root").answer)
+
+
+def test_a_person_puts_a_throttle_back_and_it_stays_so(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, THROTTLE)
+    before = bench.host.cards.power_limit_w(3)
+    bench.heat(88)
+    bench.run(8)
+    (intent,) = bench.intents
+    assert bench.host.cards.power_limit_w(3) < before
+    assert "error" not in order(bench, "revert", id=intent.id)
+    bench.run(30)
+    assert bench.host.cards.power_limit_w(3) == before
+    assert "over already" in str(order(bench, "revert", id=intent.id)["error"])

@@ -76,7 +76,7 @@ def test_the_driver_is_named_when_it_is_not_well(tmp_path: Path, report: GpuRepo
 def test_incident_show_tells_the_story_in_order(hot: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["incident", "show", "1", "--state-dir", str(hot.folder / "state")]) == 0
     shown = capsys.readouterr().out
-    order = ["Incident gpu-07#1", "planned", "evidence durable", "stop requested", "gone", "verified", "Told:"]
+    order = ["Incident gpu-07#1", "planned", "evidence durable", "requested", "gone", "verified", "Told:"]
     positions = [shown.index(word) for word in order]
     assert positions == sorted(positions)
     assert TRAIN in shown
