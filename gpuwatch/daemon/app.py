@@ -19,7 +19,8 @@ from gpuwatch.alerts.words import Words
 from gpuwatch.catalog import cgroup
 from gpuwatch.config.load import Loaded, load
 from gpuwatch.daemon.control import Control
-from gpuwatch.daemon.cycle import Cycle, Ports, encode_policy
+from gpuwatch.daemon.cycle import Cycle, Ports
+from gpuwatch.daemon.ledger import encode_policy
 from gpuwatch.daemon.loop import Flags, Loop, Waker
 from gpuwatch.daemon.notes import inventory_of, released_until
 from gpuwatch.daemon.once import run_pass

@@ -19,10 +19,12 @@ from gpuwatch.alerts.desk import Desk
 from gpuwatch.catalog.entry import service_units
 from gpuwatch.catalog.user_patterns import compiled
 from gpuwatch.daemon.account import log_decisions, log_intents
+from gpuwatch.daemon.at_work import control_groups, incident_of, owners_at_work, pids, units_on_cards
 from gpuwatch.daemon.current import current_facts
-from gpuwatch.daemon.notes import Notes, identity_of, inventory_of, released_until
+from gpuwatch.daemon.ledger import Ledger, restore_intents, restore_policy
+from gpuwatch.daemon.notes import identity_of, inventory_of, released_until
 from gpuwatch.daemon.orders import Obeyed, Standing, current, log_ended, obey, orders_of
-from gpuwatch.model.codec import decode, encode
+from gpuwatch.model.codec import encode
 from gpuwatch.model.container import ContainerReport
 from gpuwatch.model.event import Event, Scalar
 from gpuwatch.model.gpu import Attribution, DriverState, GpuReport, Owner
@@ -52,21 +54,19 @@ from gpuwatch.sources.trace import Traces
 from gpuwatch.sources.unit_groups import UnitGroups
 from gpuwatch.sources.workloads import WorkloadSource
 from gpuwatch.store.database import Write
-from gpuwatch.store.history import History, IncidentOf
-from gpuwatch.store.memory import Snapshot, differences, put, remove
+from gpuwatch.store.history import History
+from gpuwatch.store.memory import Snapshot, remove
 from gpuwatch.store.writer import Committed, Writer
 from gpuwatch.system.protocols import Clock, Courier, GpuDriver, Interest, Journal, JournalBatch, Log, Processes
 
 PLANNED, PRESERVED, SENT = IntentState.PLANNED, IntentState.PRESERVED, IntentState.SENT
 
-CRITICAL = 2
 SAMPLE_S = 0.4  # the cycle waits this long for the driver's answers, and not at all while it is silent
 JOURNAL_S = 0.2
 MOST_ENTRIES = 20_000
 PROCESSES_EVERY = 5  # cycles; each cycle while something is pending or firing
 SPARE_CHILD_S = 600.0  # no driver client is killed in the wake of an Xid 119 or 120 (S7)
 MOST_EVENTS = 500  # kept for evidence
-KEEP_CLOSED = 500  # incidents
 KEEP_DELIVERED_S = 7 * 86400.0
 
 
@@ -156,19 +156,12 @@ class Cycle:
         self.events: list[Event] = []
         self.user_events: list[Event] = []
         self._policy = restore_policy(stored, ports.log)
-        self._policy_document = stored.state.get("policy")
-        self._policy_kept: Optional[PolicyState] = None
-        self._incidents: dict[str, Incident] = dict(stored.incidents)
-        self._stored_intents = {each.id: each.incident for each in stored.intents.values()}
-        self._intents: tuple[Intent, ...] = tuple(
-            sorted(stored.intents.values(), key=lambda intent: (intent.incident, _running_number(intent)))
-        )
-        self._cursor = str(stored.state.get("cursor", ""))
+        self._intents: tuple[Intent, ...] = restore_intents(stored)
+        self.ledger = Ledger(stored, ports.writer)
         self._heard: list[JournalBatch] = []
         self._failed_with: Optional[JournalBatch] = None  # the first batch of a cycle that failed
         self._resident = resident
         self._started = ports.clock.now() if resident else None
-        self._notes = Notes(stored.state)
         self._derived, self._traces = Derived(workload_of), Traces()
         self._derived.restore(stored.state.get("nvlinks"))
         self._orders = orders_of(stored.state, ports.clock.now())
@@ -215,12 +208,12 @@ class Cycle:
             committed = self._commit(outcome, intents, look.batches, now)
             done = committed.durable
             log_decisions(ports.log, outcome.decisions, outcome.state.incidents.values())
-            log_intents(ports.log, self._intents, intents, _units_on_cards(look.attributions))
+            log_intents(ports.log, self._intents, intents, units_on_cards(look.attributions))
             self._policy, self._by_hand = outcome.state, ()
             kept = frozenset(incident.number for incident in outcome.state.incidents.values())
             self._intents = ports.executor.retained(intents, kept, now)
             self.seen = self._view(look, committed)
-            ports.history.record(look.report, look.host.readings, look.events, now, _incident_of(outcome.state))
+            ports.history.record(look.report, look.host.readings, look.events, now, incident_of(outcome.state))
             if committed.durable:
                 ports.executor.carry_out(effects)
                 ports.desk.hand_over(due, self.settings, now)
@@ -245,11 +238,11 @@ class Cycle:
         ports.containers.want(container_ids(attributions))
         containers = ports.containers.observe(now)
         attributions = ports.owner_names.name(attributions, containers)
-        host = ports.host.observe(now, self._host_wait_s, report.stuck_since is not None, _pids(attributions))
+        host = ports.host.observe(now, self._host_wait_s, report.stuck_since is not None, pids(attributions))
         host = replace(host, readings={**host.readings, **self._own_readings(report, now)})
-        at_work = self._owners_at_work(attributions)
+        at_work = owners_at_work(attributions, self.settings)
         groups = ports.unit_groups.observe(self._workload_units(), now)
-        units = ports.units.observe({**_control_groups(at_work), **groups}, now)  # those on GPUs come first
+        units = ports.units.observe({**control_groups(at_work), **groups}, now)  # those on GPUs come first
         self._watch_directories(at_work)
         fabric = ports.fabric.observe(report, now)
         if self._classes != self.settings.class_overrides(now.utc_s):  # one has ended
@@ -412,65 +405,19 @@ class Cycle:
         return step(self._policy, inputs, self.settings)
 
     def _commit(
-        self,
-        outcome: Outcome,
-        intents: tuple[Intent, ...],
-        batches: list[JournalBatch],
-        now: Instant,
+        self, outcome: Outcome, intents: tuple[Intent, ...], batches: list[JournalBatch], now: Instant
     ) -> Committed:
-        writes: list[Write] = []
-        kept = replace(outcome.state, incidents={})
-        if kept != self._policy_kept:  # much cheaper than to encode it anew
-            self._policy_kept, policy = kept, encode_policy(outcome.state)
-            if policy != self._policy_document:
-                writes.append(Write("state", "policy", policy))
-                self._policy_document = policy
-        for incident in outcome.changed:
-            self._incidents[str(incident.number)] = incident
-            writes.append(put("incidents", str(incident.number), incident))
-        self._stored_intents.update({each.id: each.incident for each in intents})
-        writes += differences("intents", {each.id: each for each in self._intents}, {each.id: each for each in intents})
-        writes += self.ports.desk.writes()
-        writes += self._retention(now)
-        writes += self._notes.differences(
-            {
-                "inventory": encode(self._inventory),
-                "released": encode(self._released),
-                "nvlinks": self._derived.state(),
-                "orders": None if self._orders == Orders() else encode(self._orders),
-                "clock": dict(self._clock_watch.state()),
-            }
-        )
-        writes += [Write("state", name, each) for name, each in self.ports.containers.writes().items()]
-        cursor = next((batch.cursor for batch in reversed(batches) if batch.cursor), self._cursor)
-        if cursor != self._cursor:
-            writes.append(Write("state", "cursor", cursor))  # last: nothing read before it is lost
-        self._cursor = cursor
-        if not writes and self.ports.writer.failing_s() == 0.0:
-            return Committed(durable=True)
-        return self.ports.writer.commit(writes)
-
-    def _owners_at_work(self, attributions: tuple[Attribution, ...]) -> list[Owner]:
-        """The processes on GPUs that belong to units of workloads."""
-        owners = [owner for attribution in attributions for owner in attribution.owners if owner.kind == "unit"]
-        ours = {unit for unit in {owner.unit for owner in owners} if unit and workload_of(unit, self.settings)}
-        return [owner for owner in owners if owner.unit in ours]
-
-    def _retention(self, now: Instant) -> list[Write]:
-        """Old closed incidents with their intents, and messages delivered long ago."""
-        return [*remove("spool", self.ports.desk.expire(now, KEEP_DELIVERED_S)), *self.forget_incidents(KEEP_CLOSED)]
-
-    def forget_incidents(self, keep: int) -> list[Write]:
-        """The writes that remove all closed incidents but the newest, and what was done about them."""
-        closed = [number for number, incident in self._incidents.items() if incident.closed is not None]
-        writes: list[Write] = []
-        for number in sorted(closed, key=int)[: max(0, len(closed) - keep)]:
-            del self._incidents[number]
-            actions = [name for name, incident in self._stored_intents.items() if str(incident) == number]
-            writes += [*remove("incidents", [number]), *remove("intents", actions)]
-            for name in actions:
-                del self._stored_intents[name]
-        return writes
+        desk = self.ports.desk
+        more = [*desk.writes(), *remove("spool", desk.expire(now, KEEP_DELIVERED_S))]
+        more += [Write("state", name, each) for name, each in self.ports.containers.writes().items()]
+        notes = {
+            "inventory": encode(self._inventory),
+            "released": encode(self._released),
+            "nvlinks": self._derived.state(),
+            "orders": None if self._orders == Orders() else encode(self._orders),
+            "clock": dict(self._clock_watch.state()),
+        }
+        return self.ledger.commit(outcome, self._intents, intents, notes, more, batches)
 
     def _note(self, events: tuple[Event, ...]) -> None:
         trusted = [event for event in events if event.fields.get("source_trust") != "user"]
@@ -506,59 +453,6 @@ class Cycle:
             undelivered=self.ports.desk.failing(),
             cycles=self.seen.cycles + 1,
         )
-
-
-def encode_policy(state: PolicyState) -> object:
-    """The policy's document: incidents have a table of their own."""
-    return encode(replace(state, incidents={}))
-
-
-def restore_policy(stored: Snapshot, log: Log) -> PolicyState:
-    """A document that can't be read costs the memory of alerts, never the start; incidents stay."""
-    policy = PolicyState()
-    if "policy" in stored.state:
-        try:
-            policy = decode(PolicyState, stored.state["policy"])
-        except (TypeError, KeyError, ValueError) as error:
-            log.write(CRITICAL, f"the stored state of the rules can't be read ({error}): they start anew")
-    open_ones = {key: incident for key, incident in stored.incidents.items() if incident.closed is None}
-    newest = max((incident.number for incident in stored.incidents.values()), default=0)
-    return replace(policy, incidents=open_ones, next_incident=max(policy.next_incident, newest + 1))
-
-
-def _incident_of(policy: PolicyState) -> IncidentOf:
-    """The open incident of an event's card."""
-    by_pci = {gpu.pci: uuid for uuid, gpu in policy.gpus.items()}
-    numbers = {incident.subject.id: incident.number for incident in policy.incidents.values()}
-
-    def find(event: Event) -> Optional[int]:
-        pci = str(event.fields.get("pci") or "")
-        uuid = event.uuid or by_pci.get(pci, pci)
-        return numbers.get(uuid) if uuid else None
-
-    return find
-
-
-def _control_groups(owners: list[Owner]) -> dict[str, str]:
-    """The control group of each unit: its processes may sit in groups below."""
-    return {
-        owner.unit: owner.cgroup[: owner.cgroup.find(owner.unit) + len(owner.unit)] for owner in owners if owner.unit
-    }
-
-
-def _units_on_cards(attributions: tuple[Attribution, ...]) -> dict[str, tuple[str, ...]]:
-    return {
-        each.uuid: tuple(dict.fromkeys(owner.unit for owner in each.owners if owner.kind == "unit" and owner.unit))
-        for each in attributions
-    }
-
-
-def _pids(attributions: tuple[Attribution, ...]) -> tuple[int, ...]:
-    return tuple(sorted({owner.pid for attribution in attributions for owner in attribution.owners}))
-
-
-def _running_number(intent: Intent) -> int:
-    return int(intent.id.rsplit("-", 1)[1])
 
 
 def _silent_s(report: GpuReport, now: Instant) -> float:

@@ -11,7 +11,7 @@ from gpuwatch.alerts import pipeline
 from gpuwatch.alerts.desk import muted_of
 from gpuwatch.alerts.silence import hush
 from gpuwatch.daemon.app import Locks, Options, load_settings
-from gpuwatch.daemon.cycle import encode_policy, restore_policy
+from gpuwatch.daemon.ledger import encode_policy, restore_policy
 from gpuwatch.daemon.orders import Obeyed, Standing, current, log_order, obey, orders_of, who
 from gpuwatch.model.codec import encode
 from gpuwatch.model.errors import SourceError

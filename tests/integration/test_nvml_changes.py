@@ -162,7 +162,7 @@ def test_n17_cards_that_swap_places_are_not_mistaken(bench: NvmlBench) -> None:
     bench.scenario.set("0.uuid", uuid(3))
     bench.scenario.set("3.uuid", uuid(0))
     answer = made(client, change(0, 300))
-    assert (answer.problem, canonical(pci(3)) in answer.detail) == ("gone", True)
+    assert (answer.problem, str(canonical(pci(3))) in answer.detail) == ("gone", True)
     bench.scenario.set("3.pci", None)
     assert made(client, change(0, 300)).problem == "failed"  # where it is can't be told
     assert bench.calls(SET) == []
@@ -261,6 +261,19 @@ def test_a_card_that_is_lost_is_gone_also_for_a_child_that_never_saw_it(bench: N
     answer = made(client, change(6, 300))
     assert (answer.problem, uuid(6) in answer.detail) == ("gone", True)
     assert bench.scenario.written() == []
+
+
+def test_a_card_that_has_not_told_its_name_yet_is_not_said_to_be_gone(bench: NvmlBench) -> None:
+    bench.scenario.hang(60, index=6)
+    client = bench.client()
+    stuck = sample_until(client, lambda report: report.stuck_since is not None)
+    assert stuck.state is DriverState.OK
+    client.change(change(6, 300))
+    assert made(client, change(5, 300)).problem == ""
+    bench.scenario.hang(None, index=6)
+    sample_until(client, ok)
+    silence_after(client, 3)
+    assert bench.scenario.written() == ["5.limit = 300000"]
 
 
 def test_the_fake_asks_for_the_capability_that_the_real_driver_asks_for(bench: NvmlBench) -> None:

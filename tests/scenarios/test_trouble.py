@@ -99,16 +99,16 @@ def test_a_job_that_starts_on_the_hot_card_is_not_overlooked(bench: Bench) -> No
 
 
 def test_old_incidents_go_with_their_actions(bench: Bench) -> None:
-    import gpuwatch.daemon.cycle as cycle
+    from gpuwatch.daemon.ledger import KEEP_CLOSED
 
-    assert cycle.KEEP_CLOSED == 500
+    assert KEEP_CLOSED == 500
     bench.heat(94)
     bench.run(20)
     bench.heat(70)
     bench.run(800)
     (incident,) = bench.incidents
     assert incident.state is IncidentState.CLOSED
-    writes = bench.assembly.cycle.forget_incidents(keep=0)
+    writes = bench.assembly.cycle.ledger.forget_incidents(keep=0)
     assert {(write.table, write.key) for write in writes} == {
         ("incidents", "1"),
         *(("intents", intent.id) for intent in bench.intents),
