@@ -20,7 +20,7 @@ class GpuChange:
     """What to set on one GPU. With nothing to set it is a question, that only reads.
 
     `id` comes back with the answer. The card is found by `uuid`, and nothing is set unless it is at the address
-    `pci` (canonical, model/pci.py). `power_limit_w` is rounded to whole watts and clamped to the card's range.
+    `pci` (canonical, model/pci.py). `power_limit_w` is clamped to the card's range.
     `graphics_clock_mhz` locks the clock between the two. Raises ValueError for what no card could be set to.
     """
 

@@ -73,7 +73,7 @@ class Card:
     def _set(self, change: GpuChange) -> float:
         limit_w = self.limit_w
         if change.power_limit_w is not None:
-            limit_w = float(min(max(round(change.power_limit_w), LIMIT_MIN_W), LIMIT_MAX_W))
+            limit_w = float(min(max(change.power_limit_w, LIMIT_MIN_W), LIMIT_MAX_W))
             self.limit_w = self.limit_w if self.reverts else limit_w
         if change.graphics_clock_mhz is not None or change.unlock_clocks:
             self.locked_mhz = change.graphics_clock_mhz

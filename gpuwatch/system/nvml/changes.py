@@ -86,7 +86,7 @@ class _Attempt:
         least, most = self._gpu.ask("nvmlDeviceGetPowerManagementLimitConstraints")
         if not 0 <= least <= most or not most:
             raise Trouble(f"implausible: the power limit can be set from {least} to {most} mW")
-        self._write("nvmlDeviceSetPowerManagementLimit", min(max(round(watts) * 1000, least), most))
+        self._write("nvmlDeviceSetPowerManagementLimit", min(max(round(watts * 1000), least), most))
 
     def _write(self, name: str, *arguments: int) -> None:
         if time.monotonic() > self._until:
