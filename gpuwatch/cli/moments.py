@@ -26,14 +26,17 @@ def viewer_zone() -> tzinfo:
 
 
 def add_time(parser: argparse.ArgumentParser, option: str, text: str, later: bool = False) -> None:
-    """An option whose value becomes UTC seconds. `later` as in parse_time: for the end of a range."""
+    """An option whose value becomes UTC seconds. `later` as in parse_time: for the end of a range.
+    A range lies in the past, so "7d" is 7 days ago there."""
     # argparse takes "-10m" for an option unless its idea of a negative number is widened.
     parser._negative_number_matcher = re.compile(r"-[0-9]")
-    parser.add_argument(option, metavar="TIME", type=_reader(later), help=text)
+    parser.add_argument(option, metavar="TIME", type=_reader(later, option != "--at"), help=text)
 
 
-def _reader(later: bool) -> Callable[[str], float]:
+def _reader(later: bool, bare_is_ago: bool) -> Callable[[str], float]:
     def read(text: str) -> float:
+        if bare_is_ago and re.fullmatch(r"[0-9.]+ ?[smhdw]", text):
+            text = f"-{text}"
         try:
             return parse_time(text, time.time(), viewer_zone(), later)
         except TimestampError as error:

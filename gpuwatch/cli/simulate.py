@@ -26,7 +26,7 @@ OK, NOT_AS_EXPECTED, USAGE = 0, 1, 2
 EXAMPLE = """examples:
   gpuwatch simulate hot-card.yaml                          a written story: what would gpuwatch make of it?
   gpuwatch simulate hot-card.yaml --policy new.yaml        the same with other rules
-  gpuwatch simulate --policy new.yaml --since -7d          what would these rules have done in the last week,
+  gpuwatch simulate --policy new.yaml --since 7d           what would these rules have done in the last week,
                                                            and what other than the installed ones?
   gpuwatch simulate --schema > story.schema.json           how a story is written, for editors
 Exit: 0 as expected, 1 not as expected, 78 a file with mistakes. Nothing is done and nothing is written.

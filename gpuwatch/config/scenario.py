@@ -51,9 +51,11 @@ class ScenarioReader:
             refuse_secrets(node, "", report)
             fields = read_fields(STORY, {}, node, "", report)
             require(STORY, fields, "", report)
-            own = self.settings_from(fields, report)
+            own = self._settings(fields.value("config"), "config", report)
+            own = replace(own, interval_s=fields.value("interval", own.interval_s))
+            later = self._reloads(fields, own.interval_s, report)
             played = own if settings is None else replace(settings, interval_s=own.interval_s)
-            found = _scenario(fields, own, report), played
+            found = _scenario(fields, own, later if settings is None else {}, report), played
         elif not report.problems:
             said = "nothing" if node is None else an(node)
             report.error(Place(file), "", f"expected a story (story: ..., host: ..., timeline: ...), not {said}")
@@ -73,25 +75,31 @@ class ScenarioReader:
             "required": ["story"],
         }
 
-    def settings_from(self, fields: Fields, report: Report) -> Settings:
+    def _reloads(self, fields: Fields, interval_s: float, report: Report) -> dict[str, Settings]:
+        """What each entry of the timeline puts in the place of `config`, by the entry's path."""
+        given = [(each.value("reload"), path) for each, path in fields.value("timeline", ()) if each.given("reload")]
+        read = {path: self._settings(node, join(path, "reload"), report) for node, path in given}
+        return {path: replace(each, interval_s=interval_s) for path, each in read.items()}
+
+    def _settings(self, node: Optional[Node], path: str, report: Report) -> Settings:
+        """A whole configuration over the shipped rules; None is the one that a story has without saying so."""
         if self._defaults is None:
             self._defaults = default_values(self._root, default_rules_text(), report)
         values = self._defaults
-        node: Optional[Node] = fields.value("config")
         if node is not None:
-            own = read_fields(self._root.settings, self._root.absent, node, "config", report).found
-            values = merge(self._root, values, own, "config", report, False)
+            own = read_fields(self._root.settings, self._root.absent, node, path, report).found
+            values = merge(self._root, values, own, path, report, False)
             check_whole(values, report, False)
         settings = settings_from(values)
         if node is None:
             settings = replace(settings, mode=Mode.ENFORCE, workloads=(TRAINING,))
-        return replace(settings, interval_s=fields.value("interval", settings.interval_s))
+        return settings
 
 
 # From checked fields to the story ---------------------------------------------------------------
 
 
-def _scenario(fields: Fields, settings: Settings, report: Report) -> Scenario:
+def _scenario(fields: Fields, settings: Settings, later: Mapping[str, Settings], report: Report) -> Scenario:
     host: Mapping[str, Any] = fields.value("host", {})
     cards = tuple(card for entry in host.get("gpus", ()) for card in entry) or (Card(), Card())
     count = len(cards)
@@ -106,7 +114,9 @@ def _scenario(fields: Fields, settings: Settings, report: Report) -> Scenario:
         found = readings_of(host["readings"], "host", "host.readings", report)
         readings = {name: reading for name, reading in found.items() if reading is not None}
     known = {each.unit.name for each in jobs}
-    happenings = [_happening(each, path, count, known, report) for each, path in fields.value("timeline", ())]
+    happenings = [
+        _happening(each, path, count, known, later.get(path), report) for each, path in fields.value("timeline", ())
+    ]
     expect = [_expectation(each, path, settings, count, report) for each, path in fields.value("expect", ())]
     timeline = tuple(sorted((each for each in happenings if each is not None), key=lambda each: each.at_s))
     expected = tuple(each for each in expect if each is not None)
@@ -143,7 +153,9 @@ def _check_gpus(path: str, fields: Fields, gpus: list[int], count: int, report: 
 _SUBJECTS = ("gpu", "unit", "filesystem", "sensor")
 
 
-def _happening(fields: Fields, path: str, count: int, units: set[str], report: Report) -> Optional[Happening]:
+def _happening(
+    fields: Fields, path: str, count: int, units: set[str], later: Optional[Settings], report: Report
+) -> Optional[Happening]:
     gpus = _indices(fields.value("gpu", ()), count)
     _check_gpus(path, fields, list(gpus), count, report)
     unit = fields.value("unit", "")
@@ -157,8 +169,8 @@ def _happening(fields: Fields, path: str, count: int, units: set[str], report: R
     readings = _figures(fields, "set", scope, path, report)
     readings = {**readings, **_figures(fields, "host", "host", path, report)}
     ramps: Mapping[str, tuple[float, float]] = {}
-    if "ramp" in fields.found and scope:
-        ramps = ramps_of(fields.value("ramp"), scope, join(path, "ramp"), report)
+    if "ramp" in fields.found:
+        ramps = ramps_of(fields.value("ramp"), scope or "host", join(path, "ramp"), report)
     if "ramp" in fields.found and fields.value("to", 0.0) <= fields.value("at", 0.0):
         report.error(fields.place_of("ramp"), join(path, "ramp"), "needs a moment `to` that is later than `at`")
     event = fields.value("event", {})
@@ -194,6 +206,7 @@ def _happening(fields: Fields, path: str, count: int, units: set[str], report: R
         reboot=fields.value("reboot", False),
         clock_s=fields.value("clock", 0.0),
         order=fields.value("order", {}),
+        settings=later,
     )
 
 
@@ -203,9 +216,8 @@ def _scope(fields: Fields, path: str, report: Report) -> str:
     if len(said) > 1:
         report.error(fields.place_of(said[1]), path, f"is about {' and '.join(said)}; one entry is about one of them")
         return ""
-    needs = fields.given("set", "ramp")
-    if needs and not said:
-        report.error(fields.place_of(needs[0]), join(path, needs[0]), f"of what? Name one of {', '.join(_SUBJECTS)}")
+    if "set" in fields.found and not said:
+        report.error(fields.place_of("set"), join(path, "set"), f"of what? Name one of {', '.join(_SUBJECTS)}")
     for name, subject in (("lost", "gpu"), ("listed", "gpu"), ("power_limit", "gpu"), ("refuses", "gpu")):
         if name in fields.found and subject not in said:
             report.error(fields.place_of(name), join(path, name), f"needs `{subject}:`")

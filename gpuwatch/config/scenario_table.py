@@ -196,7 +196,7 @@ def _kept(fields: Fields, path: str, _report: Report) -> tuple[Fields, str]:
 _REFUSALS = ("no", gpu_change.UNSUPPORTED, gpu_change.NO_PERMISSION, gpu_change.GONE, gpu_change.FAILED)
 WHAT = (
     Setting("set", Figures(), "Readings from now on: of the gpu, unit, filesystem or sensor."),
-    Setting("ramp", Ramps(), "Readings that change in a straight line until `to`."),
+    Setting("ramp", Ramps(), "Readings that change in a straight line until `to`; of the host where nothing is named."),
     Setting("lost", Flag(), "The driver says that the card is gone (false: it is back)."),
     Setting("listed", Flag(), "false: the driver lists the card no longer."),
     Setting("driver", Choice(("ok", "silent", "absent", "mismatch")), "The driver as a whole."),
@@ -214,6 +214,7 @@ WHAT = (
     Setting("reboot", Flag(), "The host is restarted (with gap: so much later; else a minute)."),
     Setting("clock", Shift(), "Somebody sets the wall clock."),
     Setting("order", Order(), "What somebody tells gpuwatch: disarm, arm, {what: maintenance-on, for: 2h}, ..."),
+    Setting("reload", _Settings(), "A whole gpuwatch.yaml that takes the place of `config`."),
 )
 _HAPPENING = Record(
     (

@@ -56,10 +56,14 @@ class _Sources:
         self.units = WorkloadSource(stage.unit_files)
         self.clock_watch = ClockWatch(clock)
         self.lines = JournalSource()
+        self.journal = stage.open_journal(cursor)
+        self.configure(settings)
+
+    def configure(self, settings: Settings) -> None:
+        """Whose lines are read; as Cycle._listen_to_workloads."""
         interest = Interest(tuple(glob for workload in settings.workloads for glob in workload.units))
         self.lines.configure(interest, compiled(settings), settings.class_overrides())
         own = tuple(glob for pattern in settings.patterns for glob in pattern.units)
-        self.journal = stage.open_journal(cursor)
         self.journal.watch(Interest((*interest.units, *own, *sorted(service_units()))))
 
 
@@ -107,6 +111,9 @@ class _Play:
         for what in happenings:
             if what.event:
                 self._told += self._events(what)
+            if what.settings is not None:
+                self.settings = self.rehearsal.settings = what.settings
+                self._sources.configure(what.settings)
             if what.order:
                 self._obey(what.order)
             if what.reboot:

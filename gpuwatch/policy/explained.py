@@ -28,20 +28,27 @@ def inhibited(firing: Iterable[Alert], rules: Mapping[str, Rule]) -> dict[Subjec
 
 
 def follows(rule: Rule, subject: Subject, firing: Iterable[Alert], rules: Mapping[str, Rule]) -> str:
-    """The firing rule that explains this one on the same subject, so that nobody has to be told; "" if none does."""
+    """The firing rule that explains this one on the same subject, or on its host, so that nobody has to be told; ""
+    if none does."""
     for alert in firing:
         other = rules.get(alert.rule)
-        if other is None or alert.subject != subject or alert.phase != "firing" or other.name == rule.name:
+        if other is None or alert.phase != "firing" or other.name == rule.name:
             continue
-        if _loss(other) and not _loss(rule):
+        if alert.subject == subject and _loss(other) and not _loss(rule):
             return other.name
-        if rule.metric is not None and rule.metric in FOLLOW.get(other.metric or "", ()):
+        graver = rule.severity.rank > other.severity.rank  # that stands for itself
+        if rule.metric is not None and rule.metric in FOLLOW.get(other.metric or "", ()) and not graver:
             return other.name
     return ""
 
 
-# What a metric's alert explains on the same host: who reads no card can't have new readings of them.
-FOLLOW = {"host.driver_silent": ("host.gpu_sample_age",), "host.driver_mismatch": ("host.gpu_sample_age",)}
+# What the alert of a metric of the host explains, there and on its cards: who reads no card can't have new readings of
+# them, and where many cards are hot at once it is the room, not each of them.
+FOLLOW = {
+    "host.driver_silent": ("host.gpu_sample_age",),
+    "host.driver_mismatch": ("host.gpu_sample_age",),
+    "host.gpus_hot": ("gpu.slowdown_margin", "gpu.temperature", "gpu.memory_temperature"),
+}
 
 
 def _loss(rule: Rule) -> bool:

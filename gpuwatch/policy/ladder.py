@@ -15,7 +15,7 @@ from gpuwatch.model.wish import Wish
 from gpuwatch.policy import holds, stops, throttles
 from gpuwatch.policy.rung import Rung, wish_for
 from gpuwatch.policy.situation import Situation
-from gpuwatch.policy.state import Alert
+from gpuwatch.policy.state import SETTLE_S, Alert
 
 SAME_MOMENT_S = 60.0
 BETTER = 1.0  # degrees (or the metric's unit) that count as "it gets better"
@@ -41,6 +41,8 @@ def climb(alert: Alert, rule: Rule, situation: Situation) -> tuple[Alert, tuple[
     waited = situation.now.since(alert.step_ended or alert.fired or alert.since)
     if waited is not None and waited < step.after_s:
         return replace(alert, reason=blocked or reason.WAITING), tuple(wishes)
+    if waited is not None and waited < SETTLE_S and _just_throttled(alert, rule, situation):
+        return replace(alert, reason=blocked or reason.SETTLING), tuple(wishes)
     entered = any(each.rung[:3] == (alert.incident, rule.name, alert.step) for each in situation.intents)
     if not entered and (not alert.holding or (step.worse and not _worse(alert, rule, situation))):
         return replace(alert, reason=reason.NOT_WORSE), tuple(wishes)
@@ -54,6 +56,12 @@ def climb(alert: Alert, rule: Rule, situation: Situation) -> tuple[Alert, tuple[
         badness = situation.badness(alert, rule)
         alert = replace(alert, step=alert.step + 1, step_ended=situation.now, step_badness=badness)
     return alert, tuple(wishes)
+
+
+def _just_throttled(alert: Alert, rule: Rule, situation: Situation) -> bool:
+    """The rung before has slowed the card down: that needs time to show (S4)."""
+    before = situation.of_rung(alert, rule, alert.step - 1, "throttle")
+    return any(intent.applied is not None for intent in before)
 
 
 def _worse(alert: Alert, rule: Rule, situation: Situation) -> bool:

@@ -11,6 +11,7 @@ from typing import Optional
 
 from gpuwatch.model.event import Scalar
 from gpuwatch.model.reading import UNSUPPORTED, Reading, value
+from gpuwatch.model.settings import Settings
 from gpuwatch.simulation.systemd import SimulatedUnit
 
 GIB = 1024.0**3
@@ -146,6 +147,7 @@ class Happening:
     reboot: bool = False
     clock_s: float = 0.0
     order: Mapping[str, Scalar] = field(default_factory=dict)  # as on the control socket: what, for_s, comment, ...
+    settings: Optional[Settings] = None  # the configuration is read anew
 
 
 @dataclass(frozen=True)

@@ -79,16 +79,16 @@ def inline(name: str) -> list[str]:
 
 
 def table(name: str, title: str) -> list[list[str]]:
-    """Rows of the table whose first header cell is `title`, without backticks."""
-    lines = iter(document(name).splitlines())
+    """Rows of all tables whose first header cell is `title`, without backticks."""
     rows: list[list[str]] = []
-    for line in lines:
+    inside = False
+    for line in document(name).splitlines():
         if line.startswith(f"| {title} |"):
-            next(lines)
-            for row in lines:
-                if not row.startswith("|"):
-                    return rows
-                rows.append([cell.strip().replace("`", "") for cell in row.strip("|").split("|")])
+            inside = True
+        elif not line.startswith("|"):
+            inside = False
+        elif inside and not line.startswith("|---"):
+            rows.append([cell.strip().replace("`", "") for cell in line.strip("|").split("|")])
     return rows
 
 
@@ -131,17 +131,51 @@ def default_rules(place: Path) -> dict[str, Rule]:
 
 def row_of(rule: Rule) -> list[str]:
     """The cells that a README must have for a rule, but for the last, which is prose."""
-    actions = {action for step in rule.ladder for action in step.do}
-    quiet_one = "log" if rule.severity is Severity.INFO else "tell"
-    does = "stop" if "stop" in actions else "evidence" if "snapshot" in actions else quiet_one
+    return [rule.name, condition(rule), _for(rule), over(rule), rule.severity.value, does(rule)]
+
+
+def condition(rule: Rule) -> str:
+    """When it begins."""
     if rule.event is not None:
-        condition = f"{rule.event.kind}: {', '.join(rule.event.classes)}" if rule.event.classes else rule.event.kind
-        quiet = "reboot" if rule.quiet_for_s is None else f"quiet {duration_text(rule.quiet_for_s)}"
-        return [rule.name, condition, "-", quiet, rule.severity.value, does]
-    assert rule.metric is not None and rule.threshold is not None and rule.clear is not None
-    condition = f"{rule.metric} {limit_text(rule.metric, rule.threshold)}"
-    over = f"{limit_text(rule.metric, rule.clear.threshold)}, {seconds(rule.clear.for_s)}"
-    return [rule.name, condition, seconds(rule.for_s), over, rule.severity.value, does]
+        match = rule.event
+        narrowed = [*match.classes, *map(str, match.codes), *(["fatal"] if match.fatal else []), *match.patterns]
+        text = f"{match.kind}: {', '.join(narrowed)}" if narrowed else match.kind
+        if match.count > 1:
+            text += f", {match.count} in {duration_text(match.within_s)}"
+        text += f" of different {match.different}" if match.different else ""
+    else:
+        assert rule.metric is not None and rule.threshold is not None
+        text = f"{rule.metric} {limit_text(rule.metric, rule.threshold)}"
+        if rule.change_over_s is not None:
+            text = f"{rule.metric} grows {limit_text(rule.metric, rule.threshold)} in {duration_text(rule.change_over_s)}"
+    text += f", unless {rule.unless_supported}" if rule.unless_supported else ""
+    sides = [f"{name} {', '.join(globs)}" for name, globs in vars(rule.only).items() if globs]
+    return f"{text}, only {'; '.join(sides)}" if sides else text
+
+
+def _for(rule: Rule) -> str:
+    return "-" if rule.event is not None else duration_text(rule.for_s)
+
+
+def over(rule: Rule) -> str:
+    """When it ends."""
+    if rule.event is not None:
+        return "reboot" if rule.quiet_for_s is None else f"quiet {duration_text(rule.quiet_for_s)}"
+    assert rule.metric is not None and rule.clear is not None
+    text = f"{limit_text(rule.metric, rule.clear.threshold)}, {duration_text(rule.clear.for_s)}"
+    return f"{text} + {duration_text(rule.keep_s)}" if rule.keep_s else text
+
+
+def does(rule: Rule) -> str:
+    """Its ladder; without one, whether people hear of it."""
+    if not rule.ladder:
+        return "log" if rule.severity is Severity.INFO else "tell"
+    said = []
+    for step in rule.ladder:
+        text = ", ".join("evidence" if action == "snapshot" else action for action in step.do)
+        after = f"after {duration_text(step.after_s)}" + (", if no better" if step.worse else "")
+        said.append(f"{after}: {text}" if step.after_s or step.worse else text)
+    return "; ".join(said)
 
 
 def limit_text(metric: str, threshold: Threshold) -> str:
@@ -150,11 +184,6 @@ def limit_text(metric: str, threshold: Threshold) -> str:
         return f"< {limit_shown(METRICS[metric], threshold.below)}"
     assert threshold.above is not None
     return f"> {limit_shown(METRICS[metric], threshold.above)}"
-
-
-def seconds(number: float) -> str:
-    """Short times stand in seconds, as in rules.yaml."""
-    return f"{number:g}s"
 
 
 # -- the two READMEs ----------------------------------------------------------------------------

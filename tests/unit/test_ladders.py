@@ -126,6 +126,15 @@ def test_throttle_comes_first_and_a_stop_when_it_does_not_help() -> None:
     assert host.watts < 595, "deeper while it still heats"
 
 
+def test_a_throttle_gets_time_to_show_before_the_next_rung() -> None:
+    host = Host(replace(SETTINGS, rules=(replace(WARM, ladder=(Step(("throttle",)), Step(("stop",)))),)))
+    host.run(30, 88)
+    assert [action for action, _ in host.kinds()] == ["throttle"]
+    assert reason.SETTLING in host.reasons()
+    host.run(15, 88)
+    assert ("stop", "verified") in host.kinds()
+
+
 def test_a_throttle_that_helps_ends_the_climb_and_is_lifted_in_steps() -> None:
     host = Host()
     host.run(10, 88)

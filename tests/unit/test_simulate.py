@@ -275,3 +275,9 @@ def test_a_difference_in_words() -> None:
 def test_the_unknown_owner_has_a_plain_name() -> None:
     (said,) = tell([Entry(1.0, seen.WOULD, "stop whoever-was-there@gpu3.service", "GPU 3", "hot")])
     assert said.name == "stop whoever was there"
+
+
+def test_a_time_without_a_sign_is_ago(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "new.yaml").write_text("mode: observe\n")
+    given = ["simulate", "--policy", str(tmp_path / "new.yaml"), "--state-dir", str(tmp_path)]
+    assert main([*given, "--since", "7d"]) == main([*given, "--since", "-7d"])
