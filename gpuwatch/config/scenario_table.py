@@ -226,7 +226,7 @@ _HAPPENING = Record(
         Setting("filesystem", ANY_TEXT, "Which file system, by its mount point."),
         Setting("sensor", ANY_TEXT, "Which sensor of the host, by its key."),
         *WHAT,
-        Setting("noise", Number(0, 1000), "A ramp is up to so much higher or lower, another each time.", default=0.0),
+        Setting("noise", Number(0, 1e12), "A ramp is up to so much higher or lower, in its unit.", default=0.0),
         Setting("age", Duration(), "How old the line is."),
         Setting("fields", Facts(), "Further fields of the line."),
     ),

@@ -157,7 +157,7 @@ class Cycle:
         self.user_events: list[Event] = []
         self._policy = restore_policy(stored, ports.log)
         self._intents: tuple[Intent, ...] = restore_intents(stored)
-        self.ledger = Ledger(stored, ports.writer)
+        self.ledger = Ledger(stored)
         self._heard: list[JournalBatch] = []
         self._failed_with: Optional[JournalBatch] = None  # the first batch of a cycle that failed
         self._resident = resident
@@ -417,7 +417,7 @@ class Cycle:
             "orders": None if self._orders == Orders() else encode(self._orders),
             "clock": dict(self._clock_watch.state()),
         }
-        return self.ledger.commit(outcome, self._intents, intents, notes, more, batches)
+        return self.ledger.commit(self.ports.writer, outcome, self._intents, intents, notes, more, batches)
 
     def _note(self, events: tuple[Event, ...]) -> None:
         trusted = [event for event in events if event.fields.get("source_trust") != "user"]

@@ -23,8 +23,7 @@ KEEP_CLOSED = 500  # incidents
 class Ledger:
     """Knows what is stored, so that a cycle writes what is new or different and no more."""
 
-    def __init__(self, stored: Snapshot, writer: Writer) -> None:
-        self._writer = writer
+    def __init__(self, stored: Snapshot) -> None:
         self._policy_document = stored.state.get("policy")
         self._policy: Optional[PolicyState] = None
         self._incidents: dict[str, Incident] = dict(stored.incidents)
@@ -34,6 +33,7 @@ class Ledger:
 
     def commit(
         self,
+        writer: Writer,
         outcome: Outcome,
         before: Iterable[Intent],
         intents: Iterable[Intent],
@@ -53,9 +53,9 @@ class Ledger:
         if cursor != self._cursor:
             writes.append(Write("state", "cursor", cursor))  # last: nothing read before it is lost
         self._cursor = cursor
-        if not writes and self._writer.failing_s() == 0.0:
+        if not writes and writer.failing_s() == 0.0:
             return Committed(durable=True)
-        return self._writer.commit(writes)
+        return writer.commit(writes)
 
     def _of_policy(self, outcome: Outcome) -> list[Write]:
         writes: list[Write] = []

@@ -30,7 +30,10 @@ def climb(alert: Alert, rule: Rule, situation: Situation) -> tuple[Alert, tuple[
     alert = _again_in_earnest(alert, rule, situation)
     blocked = situation.blocked(alert, rule)
     wishes: list[Wish] = []
-    for index, step in enumerate(rule.ladder[: alert.step]):
+    entered = any(each.rung[:3] == (alert.incident, rule.name, alert.step) for each in situation.intents)
+    # While it is kept (Rule.keep_s) what its last rung did stays in force, too.
+    reached = alert.step + 1 if alert.cleared is not None and entered else alert.step
+    for index, step in enumerate(rule.ladder[:reached]):
         for action in step.do:
             if action in REVERSIBLE:
                 alert, rung = _rung(action, alert, rule, index, situation, blocked)
@@ -43,7 +46,6 @@ def climb(alert: Alert, rule: Rule, situation: Situation) -> tuple[Alert, tuple[
         return replace(alert, reason=blocked or reason.WAITING), tuple(wishes)
     if waited is not None and waited < SETTLE_S and _just_throttled(alert, rule, situation):
         return replace(alert, reason=blocked or reason.SETTLING), tuple(wishes)
-    entered = any(each.rung[:3] == (alert.incident, rule.name, alert.step) for each in situation.intents)
     if not entered and (not alert.holding or (step.worse and not _worse(alert, rule, situation))):
         return replace(alert, reason=reason.NOT_WORSE), tuple(wishes)
     rungs = []
@@ -85,7 +87,7 @@ def _rung(action: str, alert: Alert, rule: Rule, step: int, situation: Situation
     if action == "throttle":
         return throttles.rung(alert, rule, step, situation, blocked)
     if action == "hold":
-        return alert, holds.rung(alert, rule, step, situation)
+        return holds.rung(alert, rule, step, situation)
     # What can't be taken back needs the condition itself, not merely that it has not cleared yet.
     return alert, stops.rung(alert, rule, step, situation, blocked or ("" if alert.holding else reason.NOT_WORSE))
 

@@ -60,6 +60,7 @@ class Alert:
     level_value: Optional[float] = None  # the value when the level was chosen
     level_move: int = 0  # 1: the last change was deeper, -1: lighter
     reheated: bool = False  # it heated again after a lighter level: no lighter one until it clears
+    holds: tuple[str, ...] = ()  # the units that it wants kept from starting
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ from gpuwatch.policy.state import (
     PolicyState,
     Window,
 )
-from gpuwatch.policy.subjects import HOST, Subjects, event_subject
+from gpuwatch.policy.subjects import HOST, Subjects, event_subject, victim_of
 from gpuwatch.policy.throttles import one_a_gpu
 
 
@@ -191,6 +191,7 @@ class _Step:
         if event.at.boot_id != self.now.boot_id:
             self._decide(reason.HISTORY, "", subject, label, {"kind": event.kind, **facts.codes(event)})
             return
+        subject, label = victim_of(event, self.alerts.values(), self.rules) or (subject, label)
         age = event.seen.since(event.at)
         old = age is None or age > OLD_EVENT_S
         owner = facts.owner_of(event, self._attribution(subject), self.now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Optional
 
 from gpuwatch.model import units
@@ -14,7 +14,7 @@ from gpuwatch.model.metric import METRICS
 from gpuwatch.model.reading import Reading, value
 from gpuwatch.model.rule import Rule
 from gpuwatch.model.settings import Settings
-from gpuwatch.policy.state import Inputs, KnownGpu
+from gpuwatch.policy.state import Alert, Inputs, KnownGpu
 from gpuwatch.policy.victims import workload_of
 
 HOST = Subject("host", "")
@@ -121,6 +121,26 @@ def event_subject(event: Event, by_pci: Mapping[str, str], known: Mapping[str, K
     if of_unit and isinstance(unit, str) and event.fields.get("scope") != "host" and not forgeable:
         return Subject("unit", unit), unit
     return HOST, "host"
+
+
+KILL_S = 10.0  # the kernel's lines of one kill are microseconds apart, on a host that thrashes seconds
+
+
+def victim_of(event: Event, firing: Iterable[Alert], rules: Mapping[str, Rule]) -> Optional[tuple[Subject, str]]:
+    """The unit that a further line of a kill is about: only the first says in which cgroup ("oom-kill:constraint=...",
+    then "Memory cgroup out of memory: Killed process ..."). None for what stands for itself."""
+    if event.kind != "oom_kill" or "cgroup" in event.fields or event.fields.get("scope") == "host":
+        return None
+    units = [alert for alert in firing if alert.subject.kind == "unit" and _of_kind(rules.get(alert.rule), "oom_kill")]
+    for alert in sorted(units, key=lambda each: -each.sample.boottime_s):
+        age = event.seen.since(alert.sample)
+        if age is not None and age <= KILL_S:
+            return alert.subject, alert.label
+    return None
+
+
+def _of_kind(rule: Optional[Rule], kind: str) -> bool:
+    return rule is not None and rule.event is not None and rule.event.kind == kind
 
 
 # Kinds whose PCI address is a GPU's even before its UUID is known; others name bridges and switches.

@@ -155,10 +155,13 @@ class Stage:
     def reboot(self) -> None:
         """The host is back: what runs has been started anew, and nobody's settings are left."""
         for job in self.scenario.jobs:
+            for_good = replace(job.unit, restart=False, comes_back_after_s=None)
+            self.systemd.change(for_good)
             self.systemd.end(job.unit.name)
-            self.systemd.change(job.unit)  # what has become of it is kept, for the clock begins anew
+            self.systemd.change(for_good)  # what has become of it is kept, for the clock begins anew
         self.clock.reboot()
         for job in self.scenario.jobs:
+            self.systemd.change(job.unit)
             self.systemd.start(job.unit.name)
         for card in self.cards:
             card.reboot()

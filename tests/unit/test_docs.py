@@ -8,20 +8,30 @@ import importlib
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 import gpuwatch
+from gpuwatch.actions import targets
 from gpuwatch.alerts.channels.options import channel_types
+from gpuwatch.catalog import xid
 from gpuwatch.catalog.texts import LANGUAGES, TEXTS
+from gpuwatch.catalog.xid import CLASSES
 from gpuwatch.cli import check, main, places
 from gpuwatch.config.events import EVENT_KINDS
 from gpuwatch.config.kinds import duration_text
 from gpuwatch.config.limits import limit_shown
 from gpuwatch.config.load import load
+from gpuwatch.config.root import json_schema
+from gpuwatch.config.scenario import ScenarioReader
+from gpuwatch.model import reason
 from gpuwatch.model.metric import METRICS
-from gpuwatch.model.rule import Rule, Severity, Threshold
+from gpuwatch.model.rule import ACTIONS, Rule, Selector, Severity, Threshold
+from gpuwatch.policy.plausibility import SUSPECTS, WITNESSES
+from gpuwatch.policy.victims import VERDICTS
+from gpuwatch.system.holds import HoldFiles
 
 TREE = Path(__file__).resolve().parents[2]
 READMES = ("README.md", "README.zh-CN.md")
@@ -117,6 +127,31 @@ def leaves(parser: argparse.ArgumentParser, path: str = "gpuwatch") -> Iterator[
 LEAVES = dict(leaves(verb_parser()))
 
 
+def reason_codes() -> set[str]:
+    """Every code that may stand behind "nothing, because" or an action."""
+    own = {value for name, value in vars(reason).items() if name.isupper()}
+    return own | set(targets.CODES) | set(VERDICTS)
+
+
+# Headers of tables in the Chinese README, by those of the English one.
+CHINESE = {
+    "Setting": "设置",
+    "Suspect": "可疑",
+    "Witness": "证据",
+    "What": "什么",
+    "Class": "类别",
+    "Part": "部分",
+    "Metrics": "指标",
+    "Exit code": "退出码",
+}
+NO_WORDS = {"at", "and", "what", "happens", "in", "the", "order", "of", "time"}  # of the sentences around them
+
+
+def words_of(name: str, header: str) -> str:
+    """The header of a table in a README's own language."""
+    return header if name == "README.md" else CHINESE[header]
+
+
 def options(parser: argparse.ArgumentParser) -> set[str]:
     """Its long options but --help."""
     return {text for action in parser._actions for text in action.option_strings if text.startswith("--")} - {"--help"}
@@ -132,6 +167,14 @@ def default_rules(place: Path) -> dict[str, Rule]:
 def row_of(rule: Rule) -> list[str]:
     """The cells that a README must have for a rule, but for the last, which is prose."""
     return [rule.name, condition(rule), _for(rule), over(rule), rule.severity.value, does(rule)]
+
+
+def rule_line(rule: Rule) -> str:
+    """The same in a line of the man page."""
+    name, begins, for_text, ends, severity, ladder = row_of(rule)
+    del name
+    held = "" if for_text in ("-", "0s") else f" for {for_text}"
+    return f"{begins}{held}; ends {ends}; {severity}; {ladder}."
 
 
 def condition(rule: Rule) -> str:
@@ -189,7 +232,7 @@ def limit_text(metric: str, threshold: Threshold) -> str:
 # -- the two READMEs ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["sh", "yaml"])
+@pytest.mark.parametrize("kind", ["sh", "yaml", "yaml story"])
 def test_both_readmes_have_the_same_code_blocks(kind: str) -> None:
     english, chinese = ([commands(block) for block in blocks(name, kind)] for name in READMES)
     assert english
@@ -200,7 +243,7 @@ def test_both_readmes_have_the_same_sections_and_screens() -> None:
     english, chinese = (re.findall(r"^#+ ", document(name), flags=re.MULTILINE) for name in READMES)
     assert english == chinese
     assert len(blocks(READMES[0], "text")) == len(blocks(READMES[1], "text"))
-    assert blocks(READMES[0], "text")[1] == blocks(READMES[1], "text")[1]  # the status screen
+    assert blocks(READMES[0], "text")[1:] == blocks(READMES[1], "text")[1:]  # status and simulate
 
 
 def test_both_readmes_name_the_same_commands() -> None:
@@ -210,7 +253,7 @@ def test_both_readmes_name_the_same_commands() -> None:
 
 
 def test_both_readmes_have_the_same_metric_groups() -> None:
-    english, chinese = ([row[0] for row in table(*each)] for each in zip(READMES, ("Metrics", "指标")))
+    english, chinese = ([row[0] for row in table(name, words_of(name, "Metrics"))] for name in READMES)
     assert english
     assert english == chinese
 
@@ -247,8 +290,7 @@ def test_promises_are_complete_and_in_order(name: str) -> None:
 
 @pytest.mark.parametrize("name", READMES)
 def test_exit_codes_in_the_readme(name: str) -> None:
-    title = "Exit code" if name == "README.md" else "退出码"
-    rows: Mapping[str, str] = {row[0]: row[1] for row in table(name, title)}
+    rows: Mapping[str, str] = {row[0]: row[1] for row in table(name, words_of(name, "Exit code"))}
     own = {str(code) for code in (main.OK, main.FAILURE, main.USAGE, main.BAD_CONFIG)}
     probe = f"check: {', '.join(map(str, check.CODES.values()))}"
     assert set(rows) == own | {probe}
@@ -266,7 +308,109 @@ def test_configuration_in_the_readme_is_accepted(name: str, tmp_path: Path) -> N
     assert f"{{file: {settings.channels[0].key.file}}}" in blocks(name, "yaml")[0]
     assert [rule.name for rule in settings.rules if not rule.enabled] == ["xid-link"]
     assert [len(each) for each in (settings.patterns, settings.xid_classes)] == [1, 1]
-    assert {"disk-full", "memory-row", "loader-waits"} <= {rule.name for rule in settings.rules if rule.enabled}
+    rules = {rule.name: rule for rule in settings.rules}
+    assert rules["gpu-hot"].only.models == ("*H100*",)
+    assert does(rules["gpu-hot"]) == "throttle; after 2m, if no better: stop, hold"
+    assert condition(rules["replays"]) == "gpu.pcie_replays grows > 100 in 10m"
+    assert condition(rules["fails-often"]) == "unit_failed, 5 in 1h, only units train@*.service"
+    assert {"data-full", "loader-waits"} <= rules.keys()
+
+
+@pytest.mark.parametrize("file", sorted((TREE / "config/conf.d").glob("*.example")), ids=lambda file: file.name)
+def test_the_examples_of_conf_d_are_accepted(file: Path, tmp_path: Path) -> None:
+    """As copies, beside a workload of that name, as their README says to use them."""
+    (tmp_path / "gpuwatch.yaml").write_text('workloads: [{name: training, units: ["train@*.service"]}]\n', "utf-8")
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d" / file.name.removesuffix(".example")).write_bytes(file.read_bytes())
+    before = default_rules(tmp_path / "conf.d")
+    loaded = load(str(tmp_path / "gpuwatch.yaml"), channel_types())
+    assert {rule.name: rule for rule in loaded.settings.rules} != before
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_the_settings_of_a_rule_are_all_described(name: str) -> None:
+    cells = [re.sub(r"\bwith\b|\bor\b|[加或]|,", " ", row[0]).split() for row in table(name, words_of(name, "Setting"))]
+    known = set(json_schema(channel_types())["properties"]["rules"]["items"]["properties"])
+    assert {word for cell in cells for word in cell} == known
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_what_the_readme_says_about_steps_and_selectors_is_complete(name: str) -> None:
+    rows = {row[0]: set(re.findall(r"[a-z_]+", row[1])) for row in table(name, words_of(name, "Setting"))}
+    assert {each.name for each in fields(Selector)} <= rows["only"]
+    assert {"do", "after", "worse", *ACTIONS} <= rows["ladder"]
+    assert {"kind", "count", "within", *(word for kind in EVENT_KINDS.values() for word in kind.fields)} <= rows["event"]
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_reasons_for_doubt_and_witnesses_are_all_described(name: str) -> None:
+    suspects, witnesses = (table(name, words_of(name, word)) for word in ("Suspect", "Witness"))
+    assert [row[0] for row in suspects] == list(SUSPECTS)
+    assert [word for row in witnesses for word in row[0].split(", ")] == list(WITNESSES)
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_reason_codes_in_the_readme_are_ones_that_the_program_gives(name: str) -> None:
+    rows = table(name, words_of(name, "What"))
+    named = {code for row in rows if len(row) == 2 and row[1] for code in row[1].split(", ")}
+    assert len(named) > 10
+    assert named - reason_codes() == set()
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_xid_families_are_those_of_the_table(name: str, tmp_path: Path) -> None:
+    rules = default_rules(tmp_path)
+    rows = table(name, words_of(name, "Class"))
+    assert {klass for row in rows for klass in row[0].split(", ")} == set(CLASSES)
+    for classes, numbers, rule, ends in rows:
+        assert {xid.lookup(int(number)).klass for number in numbers.split(", ")} == set(classes.split(", "))
+        mine = [each for each in rules.values() if each.event is not None and classes in each.event.classes]
+        first = next((each for each in mine if each.event is not None and each.event.count == 1), None)
+        if first is None:
+            assert ends == "-"
+        else:
+            assert (rule, ends) == (first.name, over(first))
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_the_story_of_the_readme_goes_as_it_says(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (story,) = blocks(name, "yaml story")
+    (tmp_path / "hot-card.yaml").write_text(story, encoding="utf-8")
+    assert main.main(["simulate", str(tmp_path / "hot-card.yaml")]) == main.OK
+    assert capsys.readouterr().out == blocks(name, "text")[2]
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_the_parts_of_a_story_are_all_described(name: str) -> None:
+    rows = {word: row[1] for row in table(name, words_of(name, "Part")) for word in row[0].split(", ")}
+    schema = ScenarioReader(channel_types()).schema()
+    assert list(schema["required"]) == ["story"]
+    assert rows.keys() == schema["properties"].keys()
+    for part in ("timeline", "expect"):
+        known = set(schema["properties"][part]["items"]["properties"])
+        assert set(re.findall(r"[a-z_]{2,}", re.sub(r"[^:：]*[:：]|, \.\.\.", "", rows[part], count=1))) - known <= NO_WORDS
+    assert set(schema["properties"]["host"]["properties"]) <= set(re.findall(r"[a-z_]+", rows["host"]))
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_drop_ins_are_the_ones_that_are_looked_for(name: str) -> None:
+    """What the shell of the admin writes: printf makes % of %%."""
+    written = {
+        where: text.replace("%%", "%").replace("\\n", "\n")
+        for block in blocks(name, "sh")
+        for text, where in re.findall(r"^printf '(.*)' > (\S+)$", block, flags=re.MULTILINE)
+    }
+    hold = written["/etc/systemd/system/train@.service.d/gpuwatch-hold.conf"]
+    looked_for = HoldFiles(f"{places.RUN_DIR}/hold").path("%n")
+    assert hold == f"[Unit]\nConditionPathExists=!{looked_for}\n"
+    throttle = written["/etc/systemd/system/gpuwatch.service.d/throttle.conf"]
+    assert throttle == "[Service]\nCapabilityBoundingSet=CAP_SYS_ADMIN\n"
+
+
+def test_the_unit_lacks_the_capability_that_the_documents_say_it_lacks() -> None:
+    unit = (TREE / "systemd/gpuwatch.service").read_text(encoding="utf-8")
+    (bounding,) = re.findall(r"^CapabilityBoundingSet=(.*)$", unit, flags=re.MULTILINE)
+    assert "CAP_SYS_ADMIN" not in bounding
 
 
 @pytest.mark.parametrize("name, language", [("README.md", "en"), ("README.zh-CN.md", "zh")])
@@ -384,6 +528,22 @@ def test_the_man_page_has_all_that_a_rule_can_name(title: str, words: Mapping[st
         assert {line.split(" ")[0] for line in lines if re.search(r"\d s\)$", line)} == slow
 
 
+def test_the_man_page_has_every_default_rule(tmp_path: Path) -> None:
+    lines = man_section("RULES").splitlines()
+    rules = default_rules(tmp_path)
+    heads = {line: after for line, after in zip(lines, lines[1:]) if line in rules}
+    assert heads == {name: rule_line(rule) for name, rule in rules.items()}
+
+
+def test_the_man_page_has_every_reason_code_in_the_words_of_the_messages() -> None:
+    lines = man_section("REASONS").splitlines()
+    heads = {line: after for line, after in zip(lines, lines[1:]) if line in reason_codes()}
+    assert heads.keys() == reason_codes()
+    for code, said in heads.items():
+        text = next((TEXTS[key][0] for key in (f"reason.{code}", f"verdict.{code}") if key in TEXTS), said)
+        assert said == f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
 def test_exit_codes_in_the_man_page() -> None:
     section = man_section("EXIT STATUS")
     numbers = {int(number) for number in re.findall(r"^(\d+)$", section, flags=re.MULTILINE)}
@@ -417,7 +577,7 @@ INSTALLED = {
     f"{places.STATE_DIR}/history.db",
     f"{places.STATE_DIR}/evidence",
     places.RUN_DIR,
-    *(f"{places.RUN_DIR}/{name}" for name in ("control.sock", "status.json", "waiting.jsonl", "lock", "nvml.lock")),
+    *(f"{places.RUN_DIR}/{name}" for name in ("control.sock", "status.json", "waiting.jsonl", "lock", "nvml.lock", "hold")),
     "/lib/systemd/system/gpuwatch.service",
     "/usr/share/doc/gpuwatch/README.md",
 }
@@ -428,6 +588,10 @@ OF_THE_ADMIN = {
     "/etc/gpuwatch/keys/wecom-ops",
     "/etc/systemd/system/gpuwatch.service.d",
     "/etc/systemd/system/gpuwatch.service.d/key.conf",
+    "/etc/systemd/system/gpuwatch.service.d/throttle.conf",
+    "/etc/systemd/system/train@.service.d",
+    "/etc/systemd/system/train@.service.d/gpuwatch-hold.conf",
+    "/data*",
 }
 OF_THE_SYSTEM = {
     *("/proc", "/run", "/var", "/dev/kmsg", "/dev/null", "/var/log/journal", "/proc/driver/nvidia"),
