@@ -54,7 +54,7 @@ class Intent:
     rule: str
     step: int
     action: str  # of model/rule.py's ACTIONS
-    target: str  # unit name; of a throttle the GPU's UUID; "" of a snapshot
+    target: str  # unit name or container (model/target.py); of a throttle the GPU's UUID; "" of a snapshot
     workload: str
     gpu: str  # UUID of the GPU it is for; "" for host rules
     state: IntentState
@@ -62,7 +62,7 @@ class Intent:
     changed: Instant
     reason: str = ""  # reason code of the last change
     detail: str = ""  # the same in words, for people
-    invocation: str = ""  # InvocationID of the target when it was planned, 32 hex digits
+    invocation: str = ""  # InvocationID of the target when it was planned, 32 hex digits; of a container ID@STARTED
     main_pid: int = 0
     bundle: str = ""  # evidence bundle id
     preserved: Optional[Instant] = None
@@ -84,11 +84,17 @@ class Intent:
     applied: Optional[Instant] = None
     reapplied: int = 0  # how often it had reverted by itself
     because: Mapping[str, Scalar] = field(default_factory=dict)  # why this target, as in the wish
+    label: str = ""  # what people call the target, as in the wish
 
     @property
     def rung(self) -> tuple[int, str, int, str, str]:
         """What the wish that it serves has in common with it."""
         return (self.incident, self.rule, self.step, self.action, self.target)
+
+    @property
+    def name(self) -> str:
+        """The target, as people call it."""
+        return self.label or self.target
 
     @property
     def open(self) -> bool:

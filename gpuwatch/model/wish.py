@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
 from gpuwatch.model.event import Scalar
 from gpuwatch.model.incident import Subject
 from gpuwatch.model.instant import Instant
@@ -22,7 +23,7 @@ class Wish:
     rule: str
     step: int
     action: str
-    target: str  # unit name; of a throttle the GPU's UUID; "" of a snapshot
+    target: str  # unit name or container (model/target.py); of a throttle the GPU's UUID; "" of a snapshot
     workload: str
     gpu: str
     sample: Instant
@@ -32,6 +33,7 @@ class Wish:
     used_bytes: int = 0
     stop: StopSettings = field(default_factory=StopSettings)  # how, for a stop
     level: int = 0  # of a throttle: 1 is the lightest
+    label: str = ""  # what people call the target, where that is not its name: a container's name
     because: Mapping[str, Scalar] = field(default_factory=dict)  # why this target: policy.victims.Choice.facts()
 
     @property

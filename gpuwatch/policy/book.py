@@ -48,7 +48,7 @@ class Book:
     def join(self, alert: Alert, rule: Rule, found: Mapping[str, Scalar], explained: str) -> Alert:
         """The alert as part of its subject's incident, which it opens if there is none. What is `explained` by
         another rule is no news."""
-        incident = incidents.find(self.incidents, alert.subject)
+        incident = incidents.find(self.incidents, alert.subject, found)
         if incident is None:
             host = self._inputs.host_name
             incident = incidents.open_incident(self.next_incident, host, alert.subject, alert.label, rule, self._now)

@@ -32,9 +32,26 @@ def open_incident(number: int, host: str, subject: Subject, label: str, rule: Ru
     )
 
 
-def find(incidents: Mapping[str, Incident], subject: Subject) -> Optional[Incident]:
-    """The open or recovered incident of a subject."""
-    return next((incident for incident in incidents.values() if incident.subject == subject), None)
+def find(incidents: Mapping[str, Incident], subject: Subject, facts: Mapping[str, Scalar]) -> Optional[Incident]:
+    """The open or recovered incident of a subject that a trouble with these facts is part of. Of the host there is one
+    for each kind of trouble: a clock that was set must not hide that memory runs out."""
+    mine = _trouble(facts)
+    for incident in incidents.values():
+        if incident.subject == subject and (subject.kind != "host" or _trouble(incident.causes[0].facts) == mine):
+            return incident
+    return None
+
+
+_TROUBLES = {
+    **dict.fromkeys(("host.driver_silent", "host.driver_mismatch", "host.gpu_sample_age"), "driver"),
+    **dict.fromkeys(("oom_kill", "oomd_kill"), "memory"),
+}
+
+
+def _trouble(facts: Mapping[str, Scalar]) -> str:
+    """What of the host is in trouble, by the metric or the kind of event."""
+    name = str(facts.get("metric") or facts.get("kind") or "")
+    return "memory" if name.startswith("host.memory_") else _TROUBLES.get(name, name)
 
 
 def join(

@@ -16,6 +16,7 @@ from gpuwatch.system.protocols import EngineEvent, ListedContainer
 
 MOST_MOUNTS, MOST_LABELS, MOST_GPUS = 64, 64, 64
 MOST_TEXT, MOST_LABEL = 255, 512
+ENDLESS_STOP_S = 600  # docker's StopTimeout -1 waits for ever
 
 _ID = re.compile("[0-9a-f]{64}")
 _TIME = re.compile(
@@ -81,6 +82,7 @@ def container(data: Any, engine: str) -> Container:
     started, finished = utc_ns(state.get("StartedAt")), utc_ns(state.get("FinishedAt"))
     policy, log = _table(host, "RestartPolicy"), _table(host, "LogConfig")
     timeout = _number(config.get("StopTimeout")) or 0
+    timeout = ENDLESS_STOP_S if timeout < 0 else timeout
     return Container(
         engine=engine,
         id=data["Id"],
@@ -172,6 +174,15 @@ def _of_names(via: str, names: tuple[str, ...]) -> Optional[GpuRequest]:
         return GpuRequest(via, all=True)
     ids = tuple(name for name in names if name not in _NO_GPUS)
     return GpuRequest(via, ids=ids) if ids else None
+
+
+def message(body: bytes) -> str:
+    """What an engine says was wrong, "" when it says nothing."""
+    try:
+        data = load(body)
+    except NonsenseError:
+        return ""
+    return _text(data.get("message")) if isinstance(data, dict) else ""
 
 
 def events(lines: bytes) -> tuple[EngineEvent, ...]:

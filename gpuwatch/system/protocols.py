@@ -176,7 +176,8 @@ class Doorbell(Protocol):
 
 @dataclass(frozen=True)
 class UnitFacts:
-    """What systemd says about a unit right now."""
+    """What systemd says about a unit right now, or an engine about a container (actions/router.py), in the same
+    words."""
 
     name: str
     load_state: str  # loaded | not-found | masked | ...
@@ -197,6 +198,12 @@ class UnitFacts:
     # is frozen is the kernel's word (cgroup.events): systemd keeps FreezerState=frozen for a unit killed while frozen.
     freezer: str = ""
     watchdog_s: Optional[float] = None  # WatchdogUSec; None: it has none
+    container: Optional[Container] = None  # where it is no unit but a container: what its engine says
+
+    @property
+    def paused(self) -> bool:
+        """True for a container whose processes are frozen: no signal but SIGKILL reaches them."""
+        return self.container is not None and self.container.status == "paused"
 
     @property
     def running(self) -> bool:
@@ -399,7 +406,8 @@ class EngineEvent:
 class ContainerEngine(Protocol):
     """One container engine's API. Calls may take as long as the adapter's own deadline: make them in a Worker only.
 
-    All but identity() raise EngineError (model/container.py).
+    What is asked raises EngineError (model/container.py). What is done (stop, kill, unpause) raises ActionError, with
+    unknown=True where nobody can tell whether it was done; a container that is gone is such an error.
     """
 
     socket: str
@@ -419,6 +427,16 @@ class ContainerEngine(Protocol):
     def events(self, since_ns: int, until_ns: int) -> tuple[EngineEvent, ...]:
         """What happened to containers in that time, oldest first; what happened at `since_ns` may be among it,
         and what happened a second before. An engine keeps a limited number of events."""
+
+    def stop(self, container_id: str, grace_s: float) -> None:
+        """Its stop signal, and SIGKILL after the grace; its restart policy does not start it again. It may take the
+        whole grace to return, and may return earlier; one that does not run is no error. Thaw a paused one first."""
+
+    def kill(self, container_id: str, signal: int) -> None:
+        """A signal to its first process. One that does not run is an error."""
+
+    def unpause(self, container_id: str) -> None:
+        """Let a paused one run on. One that is not paused is an error."""
 
 
 class Manager(Protocol):

@@ -1,4 +1,4 @@
-"""HTTP GET over a unix socket: bounded in time and size whatever the other side does.
+"""HTTP over a unix socket: bounded in time and size whatever the other side does.
 
 Import it only where a socket is there: http.client costs 1.5 MiB (it takes ssl and email along).
 """
@@ -29,27 +29,36 @@ class Answer:
     body: bytes
 
 
-def get(socket_path: str, target: str, timeout_s: float, most_bytes: int) -> Answer:
-    """The answer to one GET, on a connection of its own.
+class UnsentError(EngineError):
+    """The request has not left: nothing has been done about it."""
+
+
+def request(socket_path: str, method: str, target: str, timeout_s: float, most_bytes: int) -> Answer:
+    """The answer to one request without a body, on a connection of its own.
 
     Ends within about `timeout_s`, however slowly the bytes drip. Raises EngineError: DOWN when nobody listens (or we
-    may not speak), SLOW when it took too long, FAILED for what is no HTTP or more than `most_bytes`.
+    may not speak), SLOW when it took too long, FAILED for what is no HTTP or more than `most_bytes`; UnsentError
+    where there was no connection.
     """
     until = time.monotonic() + timeout_s
     plug = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    sent = False
     try:
         plug.settimeout(timeout_s)
         plug.connect(socket_path)
+        sent = True
         connection = _Connection(_Wire(plug, until, most_bytes + _MOST_HEAD_BYTES))
-        connection.request("GET", target, headers={"Accept": "application/json", "Connection": "close"})
+        connection.request(method, target, headers={"Accept": "application/json", "Connection": "close"})
         with connection.getresponse() as response:
             headers = {name.lower(): value for name, value in response.getheaders()}
             return Answer(response.status, headers, _body(response, most_bytes))
     except (TimeoutError, socket.timeout, BlockingIOError) as error:  # EAGAIN: the listener's queue is full
-        raise EngineError(f"{socket_path} does not answer within {timeout_s:g} s", EngineState.SLOW) from error
+        kind = EngineError if sent else UnsentError
+        raise kind(f"{socket_path} does not answer within {timeout_s:g} s", EngineState.SLOW) from error
     except OSError as error:
         words = os.strerror(error.errno).lower() if error.errno else "the connection broke"
-        raise EngineError(f"{socket_path}: {words}", EngineState.DOWN) from error
+        kind = EngineError if sent else UnsentError
+        raise kind(f"{socket_path}: {words}", EngineState.DOWN) from error
     except (http.client.HTTPException, ValueError, _TooMuch) as error:
         words = str(error) if isinstance(error, _TooMuch) else f"answers no HTTP ({type(error).__name__})"
         raise EngineError(f"{socket_path} {words}", EngineState.FAILED) from error
@@ -95,7 +104,7 @@ class _Incoming(io.RawIOBase):
 
 
 class _Wire:
-    """What http.client wants of a socket. Closing it is left to `get`."""
+    """What http.client wants of a socket. Closing it is left to `request`."""
 
     def __init__(self, plug: socket.socket, until: float, most_bytes: int) -> None:
         self._plug, self._until = plug, until

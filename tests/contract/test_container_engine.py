@@ -8,6 +8,7 @@ import pytest
 
 from gpuwatch.catalog import cgroup
 from gpuwatch.model.container import EngineError, EngineState
+from gpuwatch.model.errors import ActionError
 from gpuwatch.system.containers import DockerApi
 from gpuwatch.system.procfs import ProcFs
 from tests.conftest import refuse
@@ -159,6 +160,76 @@ def test_a_paused_one_is_alive(world: World) -> None:
     world.remove(container_id)
 
 
+def run_of(world: World, container_id: str) -> tuple[str, object, object]:
+    """Status, start and exit code."""
+    found = world.engine.inspect(container_id)
+    assert found is not None
+    return found.status, found.started_ns, found.exit_code
+
+
+def test_a_stop_ends_it_by_its_signal_and_its_restart_policy_does_not_start_it_again(world: World) -> None:
+    began = world.now_ns()
+    container_id = world.job()
+    _, started, _ = run_of(world, container_id)
+    world.engine.stop(container_id, 10.0)
+    world.until(container_id, "exited")
+    world.now_ns()
+    assert run_of(world, container_id) == ("exited", started, 143)
+    assert actions(world, container_id, began)[:2] == ["create", "start"]
+    assert "die" in actions(world, container_id, began)
+    world.engine.stop(container_id, 10.0)  # it does not run: no error
+    world.remove(container_id)
+
+
+def test_one_that_is_deaf_is_killed_by_the_engine_after_the_grace(world: World) -> None:
+    container_id = world.job(deaf=True)
+    _, started, _ = run_of(world, container_id)
+    world.engine.stop(container_id, 1.0)
+    world.until(container_id, "exited")
+    assert run_of(world, container_id) == ("exited", started, 137)
+    world.remove(container_id)
+
+
+def test_sigkill_ends_one_that_is_deaf_and_is_not_followed_by_a_start(world: World) -> None:
+    container_id = world.job(deaf=True)
+    _, started, _ = run_of(world, container_id)
+    world.engine.kill(container_id, 15)
+    assert run_of(world, container_id) == ("running", started, None)
+    world.engine.kill(container_id, 9)
+    world.until(container_id, "exited")
+    assert run_of(world, container_id) == ("exited", started, 137)
+    with pytest.raises(ActionError):
+        world.engine.kill(container_id, 9)
+    world.remove(container_id)
+
+
+def test_a5_a_paused_one_does_not_stop_before_it_is_thawed(world: World) -> None:
+    container_id = world.job()
+    world.pause(container_id, True)
+    if world.kind == "podman":
+        with pytest.raises(ActionError) as error:
+            world.engine.stop(container_id, 1.0)
+        assert error.value.unknown
+        assert run_of(world, container_id)[0] == "paused"
+    world.engine.unpause(container_id)
+    assert run_of(world, container_id)[0] == "running"
+    with pytest.raises(ActionError):
+        world.engine.unpause(container_id)
+    world.engine.stop(container_id, 10.0)
+    world.until(container_id, "exited")
+    world.remove(container_id)
+
+
+def test_what_was_removed_can_neither_be_stopped_nor_killed(world: World) -> None:
+    container_id = world.job()
+    world.remove(container_id)
+    with pytest.raises(ActionError, match=r"(?i)no such container") as stop:
+        world.engine.stop(container_id, 1.0)
+    with pytest.raises(ActionError, match=r"(?i)no such container") as kill:
+        world.engine.kill(container_id, 9)
+    assert not stop.value.unknown and not kill.value.unknown
+
+
 def test_what_was_never_there_is_none(world: World) -> None:
     assert world.engine.inspect("0" * 64) is None
 
@@ -169,6 +240,9 @@ def test_nobody_answers(podman: Podman) -> None:
     with pytest.raises(EngineError, match="no such file") as error:
         gone.containers()
     assert error.value.state is EngineState.DOWN
+    with pytest.raises(ActionError, match="no such file") as failed:
+        gone.stop("0" * 64, 1.0)
+    assert not failed.value.unknown
 
 
 def test_a_process_in_it_is_found_by_its_cgroup(podman: Podman) -> None:

@@ -10,14 +10,21 @@ from typing import Any, Optional
 
 import pytest
 
+from gpuwatch.actions.router import Containers, Router
 from gpuwatch.model.container import ContainerReport, EngineState
+from gpuwatch.model.errors import ActionError, SourceError
 from gpuwatch.model.event import Event
+from gpuwatch.simulation.systemd import SimulatedSystemd, SimulatedUnit
 from gpuwatch.sources import containers
 from gpuwatch.sources.containers import ContainerSource
 from gpuwatch.system.clock import SystemClock
 from gpuwatch.system.containers import DockerApi
-from gpuwatch.system.worker import ThreadWorker
+from gpuwatch.system.errands import Errands
+from gpuwatch.system.procfs import ProcFs
+from gpuwatch.system.protocols import Task, UnitFacts
+from gpuwatch.system.worker import InlineWorker, ThreadWorker
 from tests.conftest import refuse
+from tests.contract.engine_worlds import RealWorld
 from tests.lab.engines import Podman, why_no_podman
 from tests.lab.waiting import wait_for
 
@@ -135,3 +142,105 @@ def test_an_api_that_hangs_goes_and_comes_back(podman: Podman) -> None:
     podman.remove(trainer)
     watch.until_told("container_die", trainer)
     assert watch.slowest_s < 0.3
+
+
+UNIT = "train@llama.service"
+
+
+class Hands:
+    """A router over real podman, each call in a thread of its own, and over one simulated unit."""
+
+    def __init__(self, podman: Podman) -> None:
+        self.world = RealWorld("podman", podman)
+        self.systemd = SimulatedSystemd(SystemClock(), (SimulatedUnit(UNIT),))
+        engine = DockerApi(podman.socket, timeout_s=1.0, stopped_s=1.0)
+        self.router = Router(self.systemd, InlineWorker(), Containers([engine], ProcFs()), Errands())
+
+    def look(self, container_id: str) -> UnitFacts:
+        task = self.router.look(f"podman:{container_id}")
+        done(task)
+        return task.result()
+
+    def stop(self, facts: UnitFacts, grace_s: float) -> Task[None]:
+        return self.router.stop(facts.name, facts.invocation, grace_s)
+
+
+def done(task: Task[Any]) -> None:
+    wait_for(task.done, timeout_s=20, what="an answer")
+
+
+def test_a_container_is_stopped_as_a_unit_is(podman: Podman) -> None:
+    hands = Hands(podman)
+    job = hands.world.job()
+    before = hands.look(job)
+    assert (before.load_state, before.active_state, before.paused) == ("loaded", "active", False)
+    assert job in before.control_group and before.main_pid > 0
+    stop = hands.stop(before, 10.0)
+    done(stop)
+    stop.result()
+    after = hands.look(job)
+    assert (after.running, after.invocation) == (False, before.invocation)
+    hands.world.start(job)
+    assert hands.look(job).invocation != before.invocation
+    late = hands.stop(before, 10.0)
+    done(late)
+    with pytest.raises(ActionError, match="started anew"):
+        late.result()
+    podman.remove(job)
+    assert hands.look(job).load_state == "not-found"
+
+
+def test_a5_a_paused_container_is_thawed_and_stopped(podman: Podman) -> None:
+    hands = Hands(podman)
+    job = hands.world.job()
+    podman.post(job, "pause")
+    facts = hands.look(job)
+    assert facts.paused and facts.running
+    stop = hands.stop(facts, 10.0)
+    done(stop)
+    stop.result()
+    found = hands.look(job).container
+    assert found is not None and found.exit_code == 143  # it heard SIGTERM
+    podman.remove(job)
+
+
+def test_a_container_with_a_long_grace_delays_no_other(podman: Podman) -> None:
+    hands = Hands(podman)
+    deaf, quick = hands.world.job(deaf=True), hands.world.job()
+    first, second = hands.look(deaf), hands.look(quick)
+    long, short = hands.stop(first, 300.0), hands.stop(second, 300.0)
+    done(short)
+    short.result()
+    assert not long.done()
+    assert hands.look(deaf).active_state == "deactivating"
+    kill = hands.router.kill(first.name, first.invocation, 9)
+    done(kill)
+    kill.result()
+    done(long)
+    assert not hands.look(deaf).running
+    for each in (deaf, quick):
+        podman.remove(each)
+
+
+def test_s7_an_api_that_hangs_leaves_a_stop_unknown_and_delays_no_unit(podman: Podman) -> None:
+    hands = Hands(podman)
+    job = hands.world.job()
+    facts = hands.look(job)
+    assert podman.process is not None
+    podman.process.send_signal(signal.SIGSTOP)
+    try:
+        asked, stop = hands.router.look(facts.name), hands.stop(facts, 1.0)
+        assert hands.router.look(UNIT).result().running
+        hands.router.stop(UNIT, "", 1.0).result()
+        assert [call.verb for call in hands.systemd.calls] == ["stop"]
+        done(asked)
+        with pytest.raises(SourceError, match="does not answer"):
+            asked.result()
+        done(stop)
+        with pytest.raises(ActionError, match="does not answer") as error:
+            stop.result()
+        assert error.value.unknown
+    finally:
+        podman.process.send_signal(signal.SIGCONT)
+    wait_for(lambda: podman.call("GET", "/_ping")[0] == 200, what="podman")
+    podman.remove(job)
