@@ -1,4 +1,4 @@
-"""Carries intents through their states: asks systemd, has evidence written, makes the calls. Never blocks."""
+"""Carries intents through their states: asks their targets, has evidence written, makes the calls. Never blocks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from gpuwatch.actions import reversible
 from gpuwatch.actions.changes import Change
 from gpuwatch.actions.effect import Effect
 from gpuwatch.actions.machine import RETRY_S, Refused, View, advance
+from gpuwatch.actions.router import Router
 from gpuwatch.actions.targets import refusal
 from gpuwatch.model import reason
 from gpuwatch.model.errors import ActionError, EvidenceError, SourceError
@@ -19,7 +20,7 @@ from gpuwatch.model.instant import Instant
 from gpuwatch.model.intent import Intent, IntentState
 from gpuwatch.model.settings import Settings
 from gpuwatch.model.wish import Wish
-from gpuwatch.system.protocols import Clock, Systemd, Task, UnitFacts, Worker
+from gpuwatch.system.protocols import Clock, Task, UnitFacts, Worker
 
 ANSWER_S = 0.1  # systemd answers in milliseconds; what is later counts in the next cycle
 KEEP_ENDED_S = 3600.0  # ended intents are kept this long for the budget and the messages
@@ -33,6 +34,7 @@ Preserve = Callable[[Intent, Optional[UnitFacts]], Callable[[], Instant]]
 class _Memory:
     """What this process knows about an intent beside what is written down."""
 
+    target: str = ""
     question: Optional[Task[UnitFacts]] = None
     asked: Optional[Instant] = None
     unit: Optional[UnitFacts] = None
@@ -52,13 +54,12 @@ class _Memory:
 
 @dataclass
 class Executor:
-    """`hands` runs D-Bus calls, `scribe` writes evidence; `is_durable(bundle_id)` tells whether a bundle
+    """`router` asks and tells targets, `scribe` writes evidence; `is_durable(bundle_id)` tells whether a bundle
     is on disk already (after a crash between the write and its note). `changes`: what can be put back, by action.
     `announce` tells people who are logged in what comes; it may take seconds and never raises."""
 
     clock: Clock
-    systemd: Systemd
-    hands: Worker
+    router: Router
     scribe: Worker
     preserve: Preserve
     is_durable: Callable[[str], bool]
@@ -90,6 +91,7 @@ class Executor:
                     action=wish.action,
                     target=wish.target,
                     workload=wish.workload,
+                    label=wish.label,
                     gpu=wish.gpu,
                     state=IntentState.PLANNED,
                     created=now,
@@ -145,12 +147,12 @@ class Executor:
             elif effect is Effect.WARN:
                 self.scribe.submit(_bind_announce(self.announce, intent))
             elif effect is Effect.CHECKPOINT:
-                self.hands.submit(_bind_signal(self.systemd, intent.target, memory.checkpoint, main=True))
+                self.router.kill(intent.target, intent.invocation, memory.checkpoint, main=True)
             elif effect is Effect.STOP:
                 memory.called, memory.call_problem, memory.call_unknown = True, "", False
-                memory.call = self.hands.submit(_bind_stop(self.systemd, intent.target))
+                memory.call = self.router.stop(intent.target, intent.invocation, intent.grace_s)
             else:
-                memory.call = self.hands.submit(_bind_kill(self.systemd, intent.target))
+                memory.call = self.router.kill(intent.target, intent.invocation, int(SIGKILL))
 
     def retained(self, intents: Sequence[Intent], open_incidents: frozenset[int], now: Instant) -> tuple[Intent, ...]:
         """Those that later cycles still need: open ones, those of open incidents, and recent ones."""
@@ -168,9 +170,10 @@ class Executor:
                 continue
             memory = self._memory.setdefault(intent.id, _Memory())
             if memory.question is None:
-                memory.question, memory.asked = self.hands.submit(_bind_look(self.systemd, intent.target)), now
+                memory.question, memory.asked = self.router.look(intent.target), now
+                memory.target = intent.target
         for memory in self._memory.values():
-            if memory.question is not None and self.hands.wait(memory.question, ANSWER_S):
+            if memory.question is not None and self.router.wait(memory.target, memory.question, ANSWER_S):
                 question, memory.question = memory.question, None
                 try:
                     memory.unit, memory.seen = question.result(), memory.asked
@@ -221,10 +224,11 @@ class Executor:
         if wish is not None and wish.stop.checkpoint is not None:
             memory.checkpoint = int(Signals[wish.stop.checkpoint.signal])
         self._collect(intent, memory, now)
-        globs = next((each.units for each in settings.workloads if each.name == intent.workload), ())
+        workload = next((each for each in settings.workloads if each.name == intent.workload), None)
+        units, containers = ((), ()) if workload is None else (workload.units, workload.containers)
 
         def forbidden(unit: UnitFacts) -> Optional[Refused]:
-            found = refusal(unit, globs, settings.protect, self.own_units)
+            found = refusal(unit, units, settings.protect, self.own_units, containers)
             return None if found is None else Refused(found.code, found.text)
 
         return View(
@@ -272,22 +276,6 @@ def _just_failed(failed: Optional[Instant], now: Instant) -> bool:
     """Evidence that could not be written is tried again after a pause: the disk has trouble enough."""
     age = None if failed is None else now.since(failed)
     return age is not None and age < RETRY_S
-
-
-def _bind_look(systemd: Systemd, unit: str) -> Callable[[], UnitFacts]:
-    return lambda: systemd.unit(unit)
-
-
-def _bind_stop(systemd: Systemd, unit: str) -> Callable[[], None]:
-    return lambda: systemd.stop_unit(unit)
-
-
-def _bind_kill(systemd: Systemd, unit: str) -> Callable[[], None]:
-    return _bind_signal(systemd, unit, int(SIGKILL))
-
-
-def _bind_signal(systemd: Systemd, unit: str, signal: int, main: bool = False) -> Callable[[], None]:
-    return lambda: systemd.kill_unit(unit, signal, main)
 
 
 def _bind_announce(announce: Callable[[Intent], None], intent: Intent) -> Callable[[], None]:

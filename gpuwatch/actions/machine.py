@@ -18,6 +18,7 @@ from gpuwatch.actions.effect import Effect
 from gpuwatch.model import reason
 from gpuwatch.model.instant import Instant
 from gpuwatch.model.intent import Intent, IntentState
+from gpuwatch.model.target import is_container
 from gpuwatch.model.wish import Wish
 from gpuwatch.system.protocols import UnitFacts
 
@@ -44,7 +45,7 @@ class Refused:
 class View:
     """What is known about one intent now.
 
-    `unit` is None while systemd has not answered; `unit_seen` is when the question was asked.
+    `unit` is None while systemd, or a container's engine, has not answered; `unit_seen` is when the question was asked.
     `preserved` is when the bundle became durable, `bundle_problem` why the last try failed.
     `called`: the stop job was queued by this process, `call_problem` that it was refused.
     """
@@ -175,7 +176,8 @@ def _sent(intent: Intent, view: View) -> tuple[Intent, Optional[Effect]]:
     waited = view.now.since(intent.sent) or 0.0
     if unit is None:
         if waited >= intent.grace_s + SYSTEMD_WAIT_S:
-            return _to(intent, view, IntentState.UNKNOWN, reason.SYSTEMD_SILENT), None
+            silent = reason.ENGINE_SILENT if is_container(intent.target) else reason.SYSTEMD_SILENT
+            return _to(intent, view, IntentState.UNKNOWN, silent), None
         return intent, None
     if not unit.running or unit.invocation != intent.invocation:
         return replace(_to(intent, view, IntentState.GONE, reason.GONE), gone=view.now), None

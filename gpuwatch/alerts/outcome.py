@@ -9,6 +9,7 @@ from gpuwatch.alerts import changes
 from gpuwatch.alerts.changes import Around
 from gpuwatch.alerts.words import Words, foreign, pasteable, short_unit
 from gpuwatch.model.intent import Intent, IntentState
+from gpuwatch.model.target import container_of
 
 MOST_TOLD = 3  # actions told one by one in a message
 
@@ -54,7 +55,7 @@ def suffix(words: Words, actions: tuple[Intent, ...]) -> str:
         return words.say(f"suffix.{_throttle_suffix(first)}") if _throttle_suffix(first) else ""
     if first.action != "stop":
         return ""
-    unit = short_unit(first.target)
+    unit = short_unit(first.name)
     if first.state is IntentState.UNKNOWN:
         return words.say("suffix.uncertain")
     if first.state in _NOT_DONE or (first.open and first.observe):
@@ -102,7 +103,7 @@ def lines(words: Words, actions: tuple[Intent, ...], around: Around) -> list[tup
 
 def _before(words: Words, intent: Intent) -> str:
     """What stands before a stop: evidence, a warning to people, a word to the job."""
-    unit = foreign(intent.target)
+    unit = foreign(intent.name)
     if intent.observe:
         return words.say("action.observing", unit=unit)
     if intent.checkpointed is not None:
@@ -125,12 +126,12 @@ def can_be_prevented(actions: tuple[Intent, ...]) -> Optional[Intent]:
 def announcement(words: Words, intent: Intent) -> str:
     """For the terminals of the host: what is stopped when, and how to forbid it."""
     return words.say(
-        "wall", unit=foreign(intent.target), time=_due(words, intent), rule=foreign(intent.rule), id=intent.id
+        "wall", unit=foreign(intent.name), time=_due(words, intent), rule=foreign(intent.rule), id=intent.id
     )
 
 
 def _line(words: Words, intent: Intent) -> str:
-    unit = foreign(intent.target)
+    unit = foreign(intent.name)
     state = intent.state
     if state in _WAITING:
         return _before(words, intent)
@@ -171,8 +172,11 @@ def held(actions: tuple[Intent, ...], unit: str) -> bool:
 
 def start_command(intent: Intent, actions: tuple[Intent, ...]) -> Optional[str]:
     """How a person starts it again; None for a name that nobody should paste."""
-    if not pasteable(intent.target):
+    if not pasteable(intent.name):
         return None
+    engine, _ = container_of(intent.target)
+    if engine:
+        return f"{engine} start {shlex.quote(intent.name)}"
     unit = shlex.quote(intent.target)
     start = f"systemctl start {unit}"
     return f"gpuwatch hold release {unit} && {start}" if held(actions, intent.target) else start

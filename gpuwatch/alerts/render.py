@@ -185,7 +185,7 @@ def _job(case: Case) -> list[str]:
     words, stops = case.words, outcome.stops(case.told)
     aimed = next((intent for intent in case.told if intent.action in ("stop", "hold")), None)
     if case.topic == "lost":
-        unit = aimed.target if aimed is not None else case.facts.get("victim")
+        unit = aimed.name if aimed is not None else case.facts.get("victim")
         return [words.say("lost.affected", unit=foreign(unit))] if unit else []
     if not stops:
         return []
@@ -194,9 +194,9 @@ def _job(case: Case) -> list[str]:
     if first.used_bytes > 0:
         who.append(words.quantity("gpu.memory_used", first.used_bytes))
     if who:
-        said.append(words.say("job", unit=foreign(first.target), who=", ".join(who)))
+        said.append(words.say("job", unit=foreign(first.name), who=", ".join(who)))
     facts = first.because or case.cause.facts
-    if facts.get("victim") == first.target and facts.get("victim_because") != "only":
+    if facts.get("victim") == first.name and facts.get("victim_because") != "only":
         chosen = judgement.chosen(words, facts)
         said += [] if chosen is None else [chosen]
     return said
@@ -313,7 +313,7 @@ def _resolved(case: Case, ended: str) -> _Ranked:
     command: Optional[str] = None
     if stopped is not None:
         still = "held" if outcome.held(case.told, stopped.target) else "stopped"
-        ranked.append((_ADVICE, words.say(f"next.still_{still}", unit=foreign(stopped.target))))
+        ranked.append((_ADVICE, words.say(f"next.still_{still}", unit=foreign(stopped.name))))
         command = outcome.start_command(stopped, case.told)
     ranked.append((_COMMAND, words.say("next.start_when_ready", command=command) if command else _details(case)))
     return ranked

@@ -18,7 +18,7 @@ MOST_NAME = 64  # characters of a name from outside
 MOST_WORDS = 160  # characters of a sentence from outside
 
 # Reasons whose detail says more than our own words: a system's error, names of units.
-_SENTENCES = frozenset({"not_loaded", "not_leaf", "has_containers", "takes_along"})
+_SENTENCES = frozenset({"not_loaded", "not_leaf", "has_containers", "takes_along", "run_by_unit"})
 _DETAILED = _SENTENCES | {"no_bundle", "stop_failed", "change_failed", "overtaken"}
 
 # What chat services read as "call everybody", in the ways they write it.

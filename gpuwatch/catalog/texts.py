@@ -729,8 +729,8 @@ TEXTS: dict[str, tuple[str, str]] = {
         "卡已丢失，最后的进程列表不足为凭",
     ),
     "reason.not_units": (
-        "what uses it runs in containers, which gpuwatch does not stop",
-        "占用者在容器里，gpuwatch 不停容器",
+        "what uses it is no unit or container that gpuwatch can stop",
+        "占用者不是 gpuwatch 能停的 unit 或容器",
     ),
     "reason.negligible": ("it uses too little for a stop to help", "用量太小，停了也没用"),
     "reason.mps_server": ("it serves the programs of others (MPS)", "它为他人的程序服务（MPS）"),
@@ -755,10 +755,11 @@ TEXTS: dict[str, tuple[str, str]] = {
     "reason.already_gone": ("it had ended by itself", "它已自行退出"),
     "reason.replaced": ("it was started anew meanwhile", "期间已被重新启动"),
     "reason.no_bundle": ("the evidence could not be saved", "现场没能存下来"),
-    "reason.stop_failed": ("systemd refused or failed to stop it", "systemd 拒绝或停止失败"),
+    "reason.stop_failed": ("the stop was refused or failed", "停止被拒绝或失败"),
     "reason.not_gone": ("it is still there after SIGKILL", "SIGKILL 之后仍在"),
     "reason.came_back": ("it was started again right after", "停后立刻又被拉起"),
     "reason.other_boot": ("the host was restarted meanwhile", "期间主机重启过"),
+    "reason.engine_silent": ("the container engine did not answer", "容器引擎没有回答"),
     "reason.systemd_silent": ("systemd did not answer", "systemd 没有回答"),
     "reason.slice": ("it is a slice", "它是 slice"),
     "reason.session": ("it is a login session", "它是登录会话"),
@@ -771,6 +772,8 @@ TEXTS: dict[str, tuple[str, str]] = {
     "reason.refuses_stop": ("it refuses to be stopped by hand", "它拒绝手动停止（RefuseManualStop）"),
     "reason.has_containers": ("foreign containers live in its cgroup", "它的 cgroup 里有其他容器"),
     "reason.takes_along": ("other units would stop with it", "会连带停掉其他 unit"),
+    "reason.kubernetes": ("Kubernetes manages it", "由 Kubernetes 管理"),
+    "reason.run_by_unit": ("a systemd unit runs it", "它由 systemd unit 运行"),
     "reason.unsaid": ("no reason known", "原因不明"),
 }
 

@@ -141,7 +141,7 @@ def steps(intent: Intent) -> list[tuple[float, str]]:
 
 
 def _target(intent: Intent) -> str:
-    return intent.target or intent.gpu or "this host"
+    return intent.name or intent.gpu or "this host"
 
 
 def _mode(intent: Intent) -> str:

@@ -146,7 +146,7 @@ def draw(incident: Incident, intents: list[Intent], told: Mapping[str, str], mut
         (entry.at.utc_s, entry.what + (f" ({_facts(entry.facts)})" if entry.facts else "")) for entry in incident.story
     ]
     for intent in intents:
-        name = f"{intent.id}: {intent.action} {intent.target}".rstrip() + (" (observe mode)" if intent.observe else "")
+        name = f"{intent.id}: {intent.action} {intent.name}".rstrip() + (" (observe mode)" if intent.observe else "")
         for utc_s, what in steps(intent):
             story.append((utc_s, f"{name}: {what}"))
             name = intent.id

@@ -111,7 +111,13 @@ SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGHUP", "SIGINT", "SIGALRM", "SIGCONT", "SIGW
 
 CHECKPOINT = Record(
     (
-        Setting("signal", Choice(SIGNALS), "Sent to the unit's main process.", example="SIGUSR1", required=True),
+        Setting(
+            "signal",
+            Choice(SIGNALS),
+            "Sent to the main process of the unit or container.",
+            example="SIGUSR1",
+            required=True,
+        ),
         Setting("wait", Duration(low_s=1, high_s=3600), "Time for the job to write.", example="30s", required=True),
     ),
     lambda fields, _path, _report: (
@@ -125,7 +131,7 @@ STOP = Record(
         Setting(
             "grace",
             Duration(low_s=1, high_s=86400),
-            "Time from the stop to SIGKILL. Left out: the unit's own TimeoutStopSec.",
+            "Time from the stop to SIGKILL. Left out: the unit's TimeoutStopSec, the container's StopTimeout.",
             example="60s",
         ),
         Setting(
@@ -147,7 +153,6 @@ STOP = Record(
 
 
 _GIB = 1024**3
-SHOWN_ONLY = "this version shows these containers and whose GPUs they use, and can't stop them: only units are acted on"
 
 
 def _build_workload(fields: Fields, path: str, report: Report) -> Optional[Workload]:
@@ -157,8 +162,6 @@ def _build_workload(fields: Fields, path: str, report: Report) -> Optional[Workl
     if not fields.given("units", "containers"):
         report.error(fields.place, path, "needs 'units' or 'containers', e.g. units: [\"train@*.service\"]")
         return None
-    if "containers" in fields.found:
-        report.warn(fields.place_of("containers"), f"{path}.containers", SHOWN_ONLY)
     if "name" not in fields.found:
         return None
     return Workload(

@@ -112,7 +112,7 @@ def log_intents(
 
 def _step(intent: Intent) -> str:
     """ "action a17-1: stop train@llama.service: sent, for rule gpu-critical, incident 17"."""
-    message = f"action {intent.id}: {intent.action} {intent.target}".rstrip() + f": {intent.state.value}"
+    message = f"action {intent.id}: {intent.action} {intent.name}".rstrip() + f": {intent.state.value}"
     if intent.reason not in ("", intent.state.value):
         message += f" ({intent.reason})"
     if intent.before is not None and intent.value is not None and intent.action == "throttle":

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Optional
 
 from gpuwatch import __version__
 from gpuwatch.actions.changes import PowerLimit, UnitHold
 from gpuwatch.actions.executor import Executor
+from gpuwatch.actions.router import Containers, Router
 from gpuwatch.alerts.channels.options import channel_types
 from gpuwatch.alerts.courier import SenderCourier
 from gpuwatch.alerts.desk import Desk
@@ -46,6 +47,7 @@ from gpuwatch.system.clock import SystemClock, local_zone
 from gpuwatch.system.command import run as run_command
 from gpuwatch.system.containers import SOCKETS, DockerApi
 from gpuwatch.system.control_socket import ControlServer
+from gpuwatch.system.errands import Errands
 from gpuwatch.system.files import RealFiles
 from gpuwatch.system.holds import HoldFiles
 from gpuwatch.system.host import RealHost
@@ -123,7 +125,8 @@ class World:
     resident: bool = True
     wall: Callable[[str], None] = lambda text: None
     host_wait_s: float = 0.0  # how long a cycle waits for slow figures of the host
-    own_units: tuple[str, ...] = ()
+    own_units: tuple[str, ...] = ()  # and the id of the container that this runs in
+    errands: Worker = field(default_factory=InlineWorker)  # calls to engines about one container each
 
 
 @dataclass
@@ -159,8 +162,7 @@ def assemble(world: World, options: Options, settings: Settings, period_s: float
     scene = Scene(bundles, world.clock, zone, world.host, read_host_facts)
     executor = Executor(
         world.clock,
-        world.systemd,
-        world.hands,
+        Router(world.systemd, world.hands, Containers(world.engines, world.processes), world.errands),
         world.scribe,
         scene.preserve,
         bundles.has,
@@ -291,7 +293,7 @@ def real_world(options: Options, log: Log, wake: Callable[[], None], inline: boo
     clock = SystemClock()
     processes = ProcFs()
     mine = processes.look(os.getpid())
-    own = cgroup.parse(mine.cgroup).unit if mine is not None else None
+    own = cgroup.parse(mine.cgroup) if mine is not None else None
 
     def worker(name: str, waking: Optional[Callable[[], None]] = None) -> Worker:
         return InlineWorker() if inline else ThreadWorker(name, waking)
@@ -322,7 +324,8 @@ def real_world(options: Options, log: Log, wake: Callable[[], None], inline: boo
         wall=wall,
         host_wait_s=5.0 if inline else 0.0,
         host=os.uname().nodename,
-        own_units=(own,) if own else (),
+        own_units=() if own is None else tuple(filter(None, (own.unit, own.container))),
+        errands=Errands(),
     )
 
 

@@ -401,6 +401,8 @@ class Cycle:
             host_name=self._host_name,
             orders=self._orders,
             started=self._started,
+            containers=look.containers.containers,
+            silent_engines=look.containers.silent_kinds,
         )
         return step(self._policy, inputs, self.settings)
 

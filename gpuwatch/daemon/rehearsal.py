@@ -13,6 +13,7 @@ from typing import Any, Optional
 
 from gpuwatch.actions.changes import PowerLimit, UnitHold
 from gpuwatch.actions.executor import Executor
+from gpuwatch.actions.router import Router
 from gpuwatch.daemon.told import Entry, of_step
 from gpuwatch.model.codec import decode, encode
 from gpuwatch.model.event import Event
@@ -128,8 +129,7 @@ class Rehearsal:
         """The one place that knows what the executor takes."""
         return Executor(
             clock=self._clock,
-            systemd=systemd,
-            hands=InlineWorker(),
+            router=Router(systemd, InlineWorker()),
             scribe=InlineWorker(),
             preserve=self._preserve,
             is_durable=lambda bundle: bundle in self.kept.bundles,

@@ -82,6 +82,7 @@ def view(seen: Seen, settings: Settings, process: Process, bundles: int, bundle_
                 "incident": each.incident,
                 "action": each.action,
                 "target": each.target,
+                "label": each.label,
                 "workload": each.workload,
                 "rule": each.rule,
                 "observe": each.observe,
@@ -209,7 +210,7 @@ def _gpu(sample: GpuSample, seen: Seen, settings: Settings) -> dict[str, Any]:
         if incident.subject.id in (sample.uuid, sample.pci) and incident.state is IncidentState.OPEN
     ]
     mine = [each for each in seen.intents if each.gpu == sample.uuid and each.open and not each.observe]
-    stopped = [each.target for each in mine if each.action == "stop" and each.incident in incidents]
+    stopped = [each.name for each in mine if each.action == "stop" and each.incident in incidents]
     throttled = [each for each in mine if each.action == "throttle" and each.state is IntentState.APPLIED]
     age = None if seen.report.taken is None else seen.now.since(seen.report.taken)
     return {

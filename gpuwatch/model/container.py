@@ -167,6 +167,12 @@ class ContainerReport:
     exits: tuple[Exit, ...] = ()
     events: tuple[Event, ...] = ()
 
+    @property
+    def silent_kinds(self) -> tuple[str, ...]:
+        """The kinds of engines (docker, podman) that have answered before and don't now."""
+        answer = {each.kind for each in self.engines if each.state in (EngineState.OK, EngineState.STARTING)}
+        return tuple(sorted({each.kind for each in self.engines if each.kind} - answer))
+
     def of(self, container_id: str) -> Optional[Container]:
         """A container by its full id; also one that is gone, from the ledger's newest entry."""
         found = next((each for each in self.containers if each.id == container_id), None)

@@ -16,7 +16,7 @@ NO_READING = "no_reading"  # missing, stale, failed or implausible: neither fire
 # Why no action is wanted now
 NEGLIGIBLE = "negligible"  # who could be stopped uses too little of what is short
 LOST_LIST = "lost_list"  # the card is lost: its last list of processes serves a hold, not a stop
-NOT_UNITS = "not_units"  # what is over the limit runs in containers, which are not stopped
+NOT_UNITS = "not_units"  # what is over the limit is no unit or container that can be stopped
 MPS_SERVER = "mps_server"  # it serves everybody's processes
 RULED_OUT = "ruled_out"  # it was refused, or a person forbade it
 NO_WORKLOAD = "no_workload"  # nobody on the GPU belongs to a configured workload
@@ -74,3 +74,4 @@ NOT_GONE = "not_gone"  # still there after SIGKILL
 CAME_BACK = "came_back"
 OTHER_BOOT = "other_boot"
 SYSTEMD_SILENT = "systemd_silent"
+ENGINE_SILENT = "engine_silent"  # the same of a container's engine

@@ -17,7 +17,14 @@ def choose(alert: Alert, rule: Rule, situation: Situation, action: str = "stop")
     """Whom an action of this alert may hit, and why. A full disk or a silent driver is nobody's doing that shows."""
     if alert.subject.kind not in ("gpu", "unit", "workload") and not _about_memory(rule):
         return Choice((), reason.NO_WORKLOAD)
-    seen = Seen(situation.now, situation.settings, situation.attributions, situation.subjects)
+    seen = Seen(
+        situation.now,
+        situation.settings,
+        situation.attributions,
+        situation.subjects,
+        situation.containers,
+        situation.silent_engines,
+    )
     return victims.choose(_resource(alert, rule, situation), seen, action)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from gpuwatch.model import reason
+from gpuwatch.model.container import Container
 from gpuwatch.model.gpu import Attribution, GpuSample
 from gpuwatch.model.host import SubjectReadings
 from gpuwatch.model.incident import Subject
@@ -37,6 +38,8 @@ class Situation:
     assessments: Mapping[tuple[str, str], Assessment] = field(default_factory=dict)
     subjects: Sequence[SubjectReadings] = ()
     host: Mapping[str, Reading] = field(default_factory=dict)
+    containers: Mapping[str, Container] = field(default_factory=dict)  # by their full id
+    silent_engines: Sequence[str] = ()
     inhibited: Mapping[Subject, str] = field(default_factory=dict)
 
     def observes(self, workload: Optional[Workload]) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Optional
 
+from gpuwatch.model.container import Container
 from gpuwatch.model.event import Event
 from gpuwatch.model.gpu import Attribution, GpuReport
 from gpuwatch.model.host import SubjectReadings
@@ -125,6 +126,8 @@ class Inputs:
     orders: Orders = field(default_factory=Orders)
     traces: Mapping[str, Trace] = field(default_factory=dict)  # the last two minutes, by UUID
     groups: Mapping[str, str] = field(default_factory=dict)  # control group of each running unit of a workload
+    containers: tuple[Container, ...] = ()  # as their engines said last
+    silent_engines: tuple[str, ...] = ()  # kinds of engines (docker, podman) that don't answer now
     started: Optional[Instant] = None  # when this daemon started; None in a pass of the timer
 
 

@@ -149,10 +149,10 @@ class _Step:
     def _judge(self, rule: Rule, subject: Subject, label: str, reading: Reading, taken: Instant) -> None:
         assert rule.metric is not None
         number = conditions.usable(rule.metric, reading)
-        if rule.name not in self.active and rule.change_over_s is None:
-            # Nearly all readings of nearly all days end here.
-            if number is None or not conditions.limits(rule, self.by_uuid.get(subject.id))[0].holds(number):
-                return
+        if (rule.name not in self.active and rule.change_over_s is None) and (
+            number is None or not conditions.limits(rule, self.by_uuid.get(subject.id))[0].holds(number)
+        ):
+            return  # nearly all readings of nearly all days end here
         key = conditions.alert_key(rule.name, subject)
         if number is not None and rule.change_over_s is not None:
             self.windows[key], number = conditions.change(self.windows.get(key), rule, number, taken)
@@ -305,6 +305,8 @@ class _Step:
             },
             subjects=self.inputs.subjects,
             host=self.inputs.host,
+            containers={each.id: each for each in self.inputs.containers},
+            silent_engines=self.inputs.silent_engines,
             inhibited=inhibited(firing, self.rules),
         )
 

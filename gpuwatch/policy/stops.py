@@ -17,7 +17,9 @@ from gpuwatch.policy.situation import Situation
 from gpuwatch.policy.state import Alert
 from gpuwatch.policy.victims import LOST_LIST, Candidate, Choice
 
-NOBODY_CAN_TELL = (reason.ATTRIBUTION_UNKNOWN, reason.NOT_CONFIRMED, reason.NO_READING, LOST_LIST)
+NOBODY_CAN_TELL = (
+    *(reason.ATTRIBUTION_UNKNOWN, reason.NOT_CONFIRMED, reason.NO_READING, reason.ENGINE_SILENT, LOST_LIST),
+)
 MOST_WITHDRAWN = 3  # a target that keeps slipping away ends its rung
 
 
@@ -101,6 +103,7 @@ def _wish(candidate: Candidate, alert: Alert, rule: Rule, step: int, situation: 
         stop=candidate.workload.stop,
         users=candidate.users,
         used_bytes=candidate.used_bytes,
+        label=candidate.label,
     )
 
 

@@ -14,12 +14,12 @@ from gpuwatch.model import reason, units
 from gpuwatch.model.gpu import Attribution
 from gpuwatch.model.intent import Intent, IntentState
 from gpuwatch.model.rule import Rule
-from gpuwatch.model.settings import Settings, Workload
+from gpuwatch.model.settings import Workload
 from gpuwatch.model.wish import Wish
 from gpuwatch.policy.rung import Rung, wish_again, wish_for
 from gpuwatch.policy.situation import Situation
 from gpuwatch.policy.state import ATTRIBUTION_S, SETTLE_S, Alert
-from gpuwatch.policy.victims import workload_of
+from gpuwatch.policy.victims import owner_workload
 
 NO_WORSE = 0.5  # degrees (or the metric's unit) that are noise
 _SETTLED = (
@@ -96,10 +96,10 @@ def _permitted(attribution: Optional[Attribution], gpu: str, situation: Situatio
         return (), "" if named else reason.NOBODY_THERE
     found: dict[str, Workload] = {}
     for owner in attribution.owners:
-        workload = workload_of(owner.unit, settings) if owner.kind == "unit" and owner.unit else None
+        workload = owner_workload(owner, settings, situation.containers)
         if workload is None:
             if not named:
-                return (), reason.SHARED if _anybody_of_ours(attribution, settings) else reason.NO_WORKLOAD
+                return (), reason.SHARED if _anybody_of_ours(attribution, situation) else reason.NO_WORKLOAD
         else:
             found[workload.name] = workload
     if any(each.allow is not None and "throttle" not in each.allow for each in found.values()):
@@ -109,10 +109,8 @@ def _permitted(attribution: Optional[Attribution], gpu: str, situation: Situatio
     return tuple(found.values()), ""
 
 
-def _anybody_of_ours(attribution: Attribution, settings: Settings) -> bool:
-    return any(
-        owner.kind == "unit" and owner.unit and workload_of(owner.unit, settings) for owner in attribution.owners
-    )
+def _anybody_of_ours(attribution: Attribution, situation: Situation) -> bool:
+    return any(owner_workload(owner, situation.settings, situation.containers) for owner in attribution.owners)
 
 
 def _depth(alert: Alert, rule: Rule, carrier: Intent, situation: Situation) -> Alert:

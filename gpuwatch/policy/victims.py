@@ -1,8 +1,9 @@
-"""Whom an action may hit: configured units that use what is short or hot, and why this one (S2, S11).
+"""Whom an action may hit: configured units and containers that use what is short or hot, and why this one (S2, S11).
 
 One search for every resource: a GPU, its memory, the host's memory, one unit, a workload on the card where it is over
-its limit. Lowest priority first, the largest user of that resource next, then by name. Every configured unit that
-was looked at gets a verdict, so that people can be told why it was this one, or why it was nobody.
+its limit. Containers are found on cards only: their own memory is not read. Lowest priority first, the largest user of
+that resource next, then by name. Everything configured that was looked at gets a verdict, so that people can be told
+why it was this one, or why it was nobody.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Optional
 
+from gpuwatch.model import container as containers
 from gpuwatch.model import reason, units
+from gpuwatch.model.container import Container
 from gpuwatch.model.event import Scalar
 from gpuwatch.model.gpu import Attribution, Owner
 from gpuwatch.model.host import UNIT, SubjectReadings
 from gpuwatch.model.instant import Instant
 from gpuwatch.model.settings import Settings, Workload
+from gpuwatch.model.target import of_container, unit_of
 from gpuwatch.policy.conditions import usable
 from gpuwatch.policy.state import ATTRIBUTION_S
 
@@ -46,14 +50,14 @@ RULED_OUT = reason.RULED_OUT  # it was refused, or a person forbade it
 CAME_BACK = "came_back"  # it was stopped for this before: the last choice
 VERDICTS = (
     *(CHOSEN, HIGHER_PRIORITY, SMALLER, LATER_NAME, PROTECTED, NEGLIGIBLE, MPS_SERVER, RULED_OUT, CAME_BACK),
-    *(reason.NOT_CONFIRMED, reason.NOT_ALLOWED, reason.NO_READING),
+    *(reason.NOT_CONFIRMED, reason.NOT_ALLOWED, reason.NO_READING, reason.ENGINE_SILENT),
 )
 LOST_LIST = reason.LOST_LIST  # the card is lost: its last list of processes serves a hold, not a stop
-NOT_UNITS = reason.NOT_UNITS  # what is over the limit runs in containers, which gpuwatch does not stop
+NOT_UNITS = reason.NOT_UNITS  # what is over the limit is nothing that gpuwatch could stop
 
 # Why nobody, the most telling verdict first
 _WHY_NONE = (
-    *(reason.NOT_CONFIRMED, reason.NO_READING, RULED_OUT, reason.NOT_ALLOWED),
+    *(reason.NOT_CONFIRMED, reason.NO_READING, reason.ENGINE_SILENT, RULED_OUT, reason.NOT_ALLOWED),
     *(NEGLIGIBLE, MPS_SERVER),
 )
 
@@ -72,32 +76,38 @@ class Resource:
 
 @dataclass(frozen=True)
 class Seen:
-    """What is known of who uses what: attributions by UUID, readings of units (Subject kind "unit")."""
+    """What is known of who uses what: attributions by UUID, readings of units (Subject kind "unit"), containers by
+    their full id. `silent_engines`: the kinds of those that don't answer now, so whose containers can't be stopped."""
 
     now: Instant
     settings: Settings
     attributions: Mapping[str, Attribution] = field(default_factory=dict)
     subjects: Sequence[SubjectReadings] = ()
+    containers: Mapping[str, Container] = field(default_factory=dict)
+    silent_engines: Collection[str] = ()
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A unit that may be acted on. `users` own its processes on the card; `used_bytes` of the resource."""
+    """A unit or container that may be acted on. `users` own its processes on the card; `used_bytes` of the resource.
+    `label`: what people call it, where that is not its name."""
 
-    unit: str
+    unit: str  # as a target: model/target.py
     workload: Workload
     users: tuple[str, ...]
     used_bytes: int
+    label: str = ""
 
 
 @dataclass(frozen=True)
 class Considered:
-    """A configured unit and its verdict. `used_bytes` None: it is not known."""
+    """A configured unit or container and its verdict. `used_bytes` None: it is not known."""
 
     unit: str
     workload: str
     used_bytes: Optional[int]
     verdict: str
+    label: str = ""
 
 
 @dataclass(frozen=True)
@@ -119,9 +129,9 @@ class Choice:
 
     def facts(self) -> dict[str, Scalar]:
         """For messages: who, by what ("only", "lowest_priority", "largest", parted by blanks), and everybody that was
-        considered as "unit=verdict:bytes". No name of a unit holds a blank or "="."""
+        considered as "name=verdict:bytes". No name of a unit or container holds a blank or "="."""
         considered = " ".join(
-            f"{each.unit}={each.verdict}:{'' if each.used_bytes is None else each.used_bytes}"
+            f"{each.label or each.unit}={each.verdict}:{'' if each.used_bytes is None else each.used_bytes}"
             for each in self.considered
         )
         if not self.candidates:
@@ -134,7 +144,7 @@ class Choice:
         if equals and all(each.used_bytes < victim.used_bytes for each in equals):
             because.append("largest")
         return {
-            "victim": victim.unit,
+            "victim": victim.label or victim.unit,
             "victim_workload": victim.workload.name,
             "victim_priority": victim.workload.priority,
             "victim_bytes": victim.used_bytes,
@@ -166,18 +176,53 @@ def workload_of(unit: str, settings: Settings) -> Optional[Workload]:
     return _named_by(unit, settings)
 
 
+def owner_workload(owner: Owner, settings: Settings, known: Mapping[str, Container]) -> Optional[Workload]:
+    """The workload whose process it is, if it may be touched at all. `known`: containers by their full id."""
+    found = _place(owner, settings, known)
+    return None if found is None or found.out else found.workload
+
+
 # Who uses it
 
 
 @dataclass(frozen=True)
 class _Use:
-    """A configured unit that uses the resource; `out` is the verdict that rules it out, whatever the others do."""
+    """A configured unit or container that uses the resource; `out` is the verdict that rules it out, whatever the
+    others do."""
 
     unit: str
     workload: Workload
-    used_bytes: Optional[int]
+    used_bytes: Optional[int] = None
     users: tuple[str, ...] = ()
     out: str = ""
+    label: str = ""
+
+
+def _place(
+    owner: Owner, settings: Settings, known: Mapping[str, Container], silent: Collection[str] = ()
+) -> Optional[_Use]:
+    """Where a process runs, as a target; None where no workload names that. A container that a unit runs is stopped
+    with its unit, if that is named; where only the container is named, it is for the executor to say why not."""
+    if owner.kind == "unit" and owner.unit is not None:
+        return _unit_place(owner.unit, settings)
+    found = known.get(owner.container or "")
+    if found is None or owner.kind != found.engine:
+        return None
+    unit = unit_of(found, owner.unit)
+    by_unit = _unit_place(unit, settings) if unit else None
+    workload = containers.workload_of(found, settings.workloads)
+    if by_unit is not None or workload is None:
+        return by_unit
+    protected = any(name and units.matches(name, settings.protect) for name in (unit, owner.unit))
+    out = PROTECTED if protected else reason.ENGINE_SILENT if found.engine in silent else ""
+    return _Use(of_container(found), workload, out=out, label=found.name)
+
+
+def _unit_place(unit: str, settings: Settings) -> Optional[_Use]:
+    workload = _named_by(unit, settings)
+    if workload is None:
+        return None
+    return _Use(unit, workload, out="" if workload_of(unit, settings) is not None else PROTECTED)
 
 
 def _unusable(attribution: Optional[Attribution], now: Instant, action: str, lost_stop: bool) -> str:
@@ -193,22 +238,21 @@ def _unusable(attribution: Optional[Attribution], now: Instant, action: str, los
 
 
 def _on_card(attribution: Attribution, seen: Seen, workload_name: Optional[str]) -> list[_Use]:
-    """The configured units on a card (of one workload, if named), by their confirmed processes."""
+    """What is configured on a card (of one workload, if named), by its confirmed processes."""
     servers = _mps_units(seen)
-    by_unit: dict[str, list[Owner]] = {}
+    places: dict[str, tuple[_Use, list[Owner]]] = {}
     for owner in attribution.owners:
-        if owner.kind == "unit" and owner.unit is not None:
-            by_unit.setdefault(owner.unit, []).append(owner)
+        place = _place(owner, seen.settings, seen.containers, seen.silent_engines)
+        if place is not None and workload_name in (None, place.workload.name):
+            places.setdefault(place.unit, (place, []))[1].append(owner)
     uses = []
-    for unit, owners in by_unit.items():
-        workload = _named_by(unit, seen.settings)
-        if workload is None or workload_name not in (None, workload.name):
-            continue
+    for place, owners in places.values():
         confirmed = [owner for owner in owners if owner.pid in attribution.confirmed]
         used = [owner.used_bytes for owner in confirmed if owner.used_bytes is not None]
-        out = _out(unit, seen.settings, servers) or ("" if confirmed else reason.NOT_CONFIRMED)
+        serves = MPS_SERVER if place.unit in servers else ""
+        out = place.out or serves or ("" if confirmed else reason.NOT_CONFIRMED)
         people = tuple(dict.fromkeys(owner.user for owner in confirmed))
-        uses.append(_Use(unit, workload, sum(used) if used else None, people, out))
+        uses.append(replace(place, used_bytes=sum(used) if used else None, users=people, out=out))
     return uses
 
 
@@ -224,7 +268,9 @@ def _by_readings(seen: Seen, only: Optional[str]) -> list[_Use]:
         age = seen.now.since(each.taken)
         fresh = age is not None and age <= UNIT_READINGS_S
         used = usable("unit.memory_used", each.readings.get("unit.memory_used")) if fresh else None
-        out = _out(unit, seen.settings, servers) or (reason.NO_READING if used is None else "")
+        protected = PROTECTED if workload_of(unit, seen.settings) is None else ""
+        serves = MPS_SERVER if unit in servers else ""
+        out = protected or serves or (reason.NO_READING if used is None else "")
         uses.append(_Use(unit, workload, None if used is None else int(used), (), out))
     return uses
 
@@ -251,20 +297,15 @@ def _named_by(unit: str, settings: Settings) -> Optional[Workload]:
     return next((each for each in settings.workloads if units.matches(unit, each.units)), None)
 
 
-def _out(unit: str, settings: Settings, servers: Collection[str]) -> str:
-    if workload_of(unit, settings) is None:
-        return PROTECTED
-    return MPS_SERVER if unit in servers else ""
-
-
 def _mps_units(seen: Seen) -> frozenset[str]:
-    """Units that hold an MPS server: with it, the programs of others would end too."""
-    return frozenset(
-        owner.unit
+    """What holds an MPS server: with it, the programs of others would end too."""
+    servers = (
+        _place(owner, seen.settings, seen.containers)
         for attribution in seen.attributions.values()
         for owner in attribution.owners
-        if owner.kind == "unit" and owner.unit is not None and owner.name.startswith(_MPS_SERVER)
+        if owner.name.startswith(_MPS_SERVER)
     )
+    return frozenset(place.unit for place in servers if place is not None)
 
 
 # Who of them
@@ -281,11 +322,11 @@ def _judged(uses: Iterable[_Use], resource: Resource, action: str, because: str)
             replace(use, out=NEGLIGIBLE) if not use.out and (nothing or (use.used_bytes or 0) < least) else use
             for use in known
         ]
-    ordered = sorted(known, key=lambda use: (use.workload.priority, -(use.used_bytes or 0), use.unit))
+    ordered = sorted(known, key=lambda use: (use.workload.priority, -(use.used_bytes or 0), use.label or use.unit))
     candidates = tuple(
-        Candidate(use.unit, use.workload, use.users, use.used_bytes or 0) for use in ordered if not use.out
+        Candidate(use.unit, use.workload, use.users, use.used_bytes or 0, use.label) for use in ordered if not use.out
     )
-    considered = [Considered(use.unit, use.workload.name, use.used_bytes, use.out) for use in ordered]
+    considered = [Considered(use.unit, use.workload.name, use.used_bytes, use.out, use.label) for use in ordered]
     found = _ranked(candidates, considered)
     return found if known or not because else replace(found, why_none=because)
 

@@ -120,9 +120,7 @@ SILENT = Rule(
 )
 TRAINING = Workload("training", units=("train@*.service",))
 NO_GRACE = Grace(0, 0)
-SETTINGS = Settings(
-    mode=Mode.ENFORCE, workloads=(TRAINING,), rules=(HOT, WARM, XID, LOST, SILENT), grace=NO_GRACE
-)
+SETTINGS = Settings(mode=Mode.ENFORCE, workloads=(TRAINING,), rules=(HOT, WARM, XID, LOST, SILENT), grace=NO_GRACE)
 
 
 def xid(number: int, moment: Instant, seen: Optional[Instant] = None, pci: str = PCI) -> Event:

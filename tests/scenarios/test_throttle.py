@@ -88,11 +88,14 @@ def test_observe_mode_says_what_it_would_have_set(tmp_path: Path) -> None:
     assert (intent.state, intent.before) == (IntentState.WOULD_HAVE, before)
     assert intent.value is not None and intent.value < before
 
-WARNED = CONFIG.replace(
-    '    units: ["train@*.service"]\n',
-    '    units: ["train@*.service"]\n'
-    "    stop: {warn_before: 20s, checkpoint: {signal: SIGUSR1, wait: 10s}}\n",
-) + "rules:\n  - {name: gpu-hot, enabled: false}\n"
+
+WARNED = (
+    CONFIG.replace(
+        '    units: ["train@*.service"]\n',
+        '    units: ["train@*.service"]\n    stop: {warn_before: 20s, checkpoint: {signal: SIGUSR1, wait: 10s}}\n',
+    )
+    + "rules:\n  - {name: gpu-hot, enabled: false}\n"
+)
 
 
 def test_people_are_warned_and_the_job_told_before_it_is_stopped(tmp_path: Path) -> None:

@@ -51,7 +51,16 @@ GONE = replace(SENT, state=IntentState.GONE, gone=at(4), changed=at(4))
 
 def wish(sample: float = 10, observe: bool = False, grace_s: Optional[float] = None) -> Wish:
     return Wish(
-        1, "gpu-critical", 0, "stop", "train@llama.service", "training", uuid(0), at(sample), observe, stop=StopSettings(grace_s)
+        1,
+        "gpu-critical",
+        0,
+        "stop",
+        "train@llama.service",
+        "training",
+        uuid(0),
+        at(sample),
+        observe,
+        stop=StopSettings(grace_s),
     )
 
 

@@ -91,9 +91,7 @@ class Host:
             return replace(intent, state=state, changed=now, sent=None if wish.observe else now)
         problem = "" if self.supported else "unsupported"
         power = intent.action == "throttle"
-        held = reversible.Held(
-            now, self.watts if power else float(self.held), problem, after=self.asked.get(intent.id)
-        )
+        held = reversible.Held(now, self.watts if power else float(self.held), problem, after=self.asked.get(intent.id))
         before = self.watts if intent.before is None else intent.before
         target = None if wish is None else self.limit.target(before, wish.level, self.story.settings.throttle)
         moved, effect = reversible.advance(

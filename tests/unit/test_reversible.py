@@ -98,7 +98,9 @@ def test_deeper_and_lighter() -> None:
 
 
 def test_a_deeper_level_that_fails_leaves_the_earlier_one_in_force() -> None:
-    back, _ = advance(replace(APPLIED, state=IntentState.SENT), view(40, wish(), held=held(39, problem="failed", after=595)))
+    back, _ = advance(
+        replace(APPLIED, state=IntentState.SENT), view(40, wish(), held=held(39, problem="failed", after=595))
+    )
     assert (back.state, back.reason) == (IntentState.APPLIED, reason.CHANGE_FAILED)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from gpuwatch.actions import targets
 from gpuwatch.actions.targets import refusal
+from gpuwatch.model.container import Container
 from gpuwatch.system.protocols import UnitFacts
 
 GOOD = UnitFacts("train@llama.service", "loaded", "active", "running", "f" * 32, 4000, "/system.slice/t", 90.0)
@@ -85,5 +86,52 @@ def test_without_workloads_nothing_may_be_touched() -> None:
     assert found is not None and found.code == targets.NOT_LISTED
 
 
-def test_every_code_is_reached_by_the_table() -> None:
-    assert {code for _, code, _ in WRONG} == set(targets.CODES)
+TRAINER = Container("docker", ID, "trainer-1", "running", pid=4000, labels={"team": "ml"})
+SCOPE = f"/system.slice/docker-{ID}.scope"
+BOX = UnitFacts(f"docker:{ID}", "loaded", "active", "running", f"{ID}@1", 4000, SCOPE, 10.0, container=TRAINER)
+QUADLET = f"/system.slice/llm.service/libpod-payload-{ID}"
+
+WRONG_CONTAINERS: list[tuple[UnitFacts, str, str]] = [
+    (replace(BOX, container=None), targets.NOT_LOADED, f"knows no container {ID[:12]}"),
+    (replace(BOX, container=replace(TRAINER, name="db")), targets.NOT_LISTED, "container db belongs to no configured"),
+    (replace(BOX, container=replace(TRAINER, name="k8s_trainer-1")), targets.KUBERNETES, "managed by Kubernetes"),
+    (
+        replace(BOX, container=replace(TRAINER, labels={"io.kubernetes.pod.name": "x"})),
+        targets.KUBERNETES,
+        "managed by Kubernetes",
+    ),
+    (replace(BOX, container=replace(TRAINER, unit="llm.service")), targets.RUN_BY_UNIT, "is run by llm.service; name"),
+    (replace(BOX, control_group=QUADLET), targets.RUN_BY_UNIT, "is run by llm.service; name"),
+    (replace(BOX, container=replace(TRAINER, unit="safe.service")), targets.PROTECTED, "is run by safe.service"),
+    (replace(BOX, control_group=f"/a.slice/docker-{ID}.scope/safe"), "", ""),
+    (replace(BOX, control_group="/safe.service/docker/" + ID), targets.PROTECTED, "runs in safe.service"),
+]
+
+
+@pytest.mark.parametrize("facts, code, words", WRONG_CONTAINERS)
+def test_a_wrong_container_is_refused_with_its_reason(facts: UnitFacts, code: str, words: str) -> None:
+    found = refusal(facts, ("*",), ("*safe*",), ("gpuwatch.service",), ("trainer-*", "label:team=x", "k8s_*"))
+    assert (found.code if found else "", words in (found.text if found else "")) == (code, True), found
+
+
+@pytest.mark.parametrize("pattern", ["trainer-*", "label:team=ml"])
+@pytest.mark.parametrize("group", [SCOPE, f"/docker/{ID}", f"/machine.slice/libpod-{ID}.scope/container", ""])
+def test_a_container_that_a_workload_names_may_be_stopped(pattern: str, group: str) -> None:
+    assert refusal(replace(BOX, control_group=group), (), workload_containers=(pattern,)) is None
+
+
+@pytest.mark.parametrize("own", [ID, f"docker-{ID}.scope"])
+def test_the_container_that_gpuwatch_runs_in_is_its_own(own: str) -> None:
+    found = refusal(BOX, (), own_units=(own,), workload_containers=("trainer-*",))
+    assert found is not None and found.code == targets.OWN
+
+
+def test_a_protected_scope_is_left_alone_and_units_globs_name_no_containers() -> None:
+    found = refusal(BOX, (), (f"docker-{ID[:6]}*.scope",), (), ("trainer-*",))
+    assert found is not None and found.code == targets.PROTECTED
+    listed = refusal(BOX, ("*", "docker:*", "trainer-*"))
+    assert listed is not None and listed.code == targets.NOT_LISTED
+
+
+def test_every_code_is_reached_by_the_tables() -> None:
+    assert {each[1] for each in (*WRONG, *WRONG_CONTAINERS) if each[1]} == set(targets.CODES)

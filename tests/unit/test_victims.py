@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.model import reason
+from gpuwatch.model.container import Container
 from gpuwatch.model.gpu import Attribution, Owner
 from gpuwatch.model.host import SubjectReadings
 from gpuwatch.model.incident import Subject
@@ -37,6 +38,7 @@ from gpuwatch.policy.victims import (
     Resource,
     Seen,
     choose,
+    owner_workload,
     workload_of,
 )
 from tests.fakes.story import NEXT_BOOT, at, attribution, owner, uuid
@@ -309,7 +311,7 @@ def test_of_a_workload_the_largest_unit_goes_on_the_card_where_it_is_over() -> N
     assert verdicts(choice) == {"serve-c.service": CHOSEN, "serve-b.service": SMALLER}
 
 
-def test_what_is_over_in_containers_is_not_taken_out_on_units() -> None:
+def test_what_is_over_in_containers_of_nobody_knows_whom_is_not_taken_out_on_units() -> None:
     container = replace(owner("docker.service", 2, 40 * GIB, kind="docker"), container_name="serve-1")
     choice = choose(LIMITED, on_card(owner("serve-a.service", 1, 10 * GIB), container))
     assert (choice.candidates, choice.why_none) == ((), NOT_UNITS)
@@ -322,6 +324,104 @@ def test_a_card_that_tells_nothing_blames_no_unit_on_another() -> None:
     choice = choose(LIMITED, replace(told, attributions={**told.attributions, **silent.attributions}))
     assert (choice.candidates, choice.why_none) == ((), reason.ATTRIBUTION_UNKNOWN)
     assert choose(LIMITED, Seen(NOW, CONFIG)).why_none == reason.ATTRIBUTION_UNKNOWN
+
+
+# Containers
+
+BOXED = Workload("boxed", ("llm.service",), containers=("trainer-*", "label:team=ml"), priority=5)
+BOXES = replace(CONFIG, workloads=(BOXED, SERVING))
+
+
+def box(name: str, number: int = 1, **more: Any) -> Container:
+    return Container("docker", f"{number:x}" * 64, name, "running", **more)
+
+
+def inside(container: Container, pid: int, gib: int = 40, scope: str = "") -> Owner:
+    unit = scope or f"docker-{container.id}.scope"
+    return replace(owner(unit, pid, gib * GIB, kind=container.engine), container=container.id)
+
+
+def with_boxes(*owners: Owner, boxes: tuple[Container, ...], config: Settings = BOXES, **more: Any) -> Seen:
+    return replace(on_card(*owners, config=config, **more), containers={each.id: each for each in boxes})
+
+
+def test_a_container_that_a_workload_names_is_a_candidate_by_its_confirmed_processes() -> None:
+    trainer = box("trainer-1")
+    (found,) = choose(CARD, with_boxes(inside(trainer, 1), inside(trainer, 2), boxes=(trainer,))).candidates
+    assert (found.unit, found.label, found.workload.name) == (f"docker:{trainer.id}", "trainer-1", "boxed")
+    assert (found.used_bytes, found.users) == (80 * GIB, ("ml-team",))
+    unsure = choose(CARD, with_boxes(inside(trainer, 1), boxes=(trainer,), confirmed=False))
+    assert (unsure.candidates, unsure.why_none) == ((), reason.NOT_CONFIRMED)
+
+
+def test_people_are_told_its_name_and_not_its_id() -> None:
+    first, second = box("trainer-1"), box("x", 2, labels={"team": "ml"})
+    facts = choose(CARD, with_boxes(inside(first, 1), inside(second, 2, 20), boxes=(first, second))).facts()
+    assert facts["victim"] == "trainer-1"
+    assert facts["considered"] == f"trainer-1=chosen:{40 * GIB} x=smaller:{20 * GIB}"
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        box("other"),
+        box("k8s_trainer-1"),
+        replace(box("trainer-1"), labels={"io.kubernetes.pod.name": "x"}),
+        replace(box("trainer-1"), engine="podman"),  # its process is in a cgroup of docker's
+    ],
+)
+def test_a_container_that_nobody_names_or_that_is_somebody_elses_is_no_candidate(container: Container) -> None:
+    process = replace(inside(container, 1), kind="docker")
+    assert choose(CARD, with_boxes(process, boxes=(container,))).why_none == reason.NO_WORKLOAD
+    assert choose(CARD, with_boxes(process, boxes=())).why_none == reason.NO_WORKLOAD  # no engine has told of it
+
+
+@pytest.mark.parametrize("scope", ["llm.service", ""])
+def test_a7_of_a_container_that_a_named_unit_runs_the_unit_is_the_target(scope: str) -> None:
+    trainer = box("trainer-1", unit="" if scope else "llm.service")
+    (found,) = choose(CARD, with_boxes(inside(trainer, 1, scope=scope), boxes=(trainer,))).candidates
+    assert (found.unit, found.label) == ("llm.service", "")
+
+
+def test_a_container_of_a_protected_unit_or_in_a_protected_scope_is_protected() -> None:
+    trainer = box("trainer-1")
+    for guard in ("holy.service", f"docker-{trainer.id}.scope"):
+        config = replace(BOXES, protect=(guard,))
+        scope = guard if guard == "holy.service" else ""
+        choice = choose(CARD, with_boxes(inside(trainer, 1, scope=scope), boxes=(trainer,), config=config))
+        assert choice.candidates == () and [each.verdict for each in choice.considered] == [PROTECTED]
+
+
+def test_a_container_with_an_mps_server_in_it_is_no_victim() -> None:
+    trainer = box("trainer-1")
+    server = replace(inside(trainer, 1), name="nvidia-cuda-mps-server")
+    assert choose(CARD, with_boxes(server, inside(trainer, 2), boxes=(trainer,))).why_none == MPS_SERVER
+
+
+def test_a_workload_over_its_limit_in_containers_loses_the_largest_of_them() -> None:
+    config = replace(BOXES, workloads=(replace(BOXED, gpu_memory_limit=30 * GIB),))
+    first, second = box("trainer-1"), box("trainer-2", 2)
+    seen = with_boxes(inside(first, 1, 10), inside(second, 2, 25), boxes=(first, second), config=config)
+    choice = choose(Resource(OF_WORKLOAD, "boxed", 30.0 * GIB), seen)
+    assert [each.label for each in choice.candidates] == ["trainer-2", "trainer-1"]
+
+
+def test_a_container_of_an_engine_that_does_not_answer_holds_up_no_other_candidate() -> None:
+    trainer = box("trainer-1")
+    alone = replace(with_boxes(inside(trainer, 1), boxes=(trainer,)), silent_engines=("docker",))
+    assert (choose(CARD, alone).candidates, choose(CARD, alone).why_none) == ((), reason.ENGINE_SILENT)
+    both = with_boxes(inside(trainer, 1), owner("serve.service", 2, 20 * GIB), boxes=(trainer,))
+    assert order(choose(CARD, replace(both, silent_engines=("docker",)))) == ["serve.service"]
+    assert order(choose(CARD, replace(both, silent_engines=("podman",))))[0] == f"docker:{trainer.id}"
+
+
+def test_whose_process_it_is_for_a_throttle() -> None:
+    trainer, other = box("trainer-1"), box("other", 2)
+    known = {each.id: each for each in (trainer, other)}
+    named = [owner_workload(inside(each, 1), BOXES, known) for each in (trainer, other)]
+    assert named == [BOXED, None]
+    assert owner_workload(owner("llm.service"), BOXES, {}) == BOXED
+    assert owner_workload(owner("llm.service"), replace(BOXES, protect=("llm.service",)), {}) is None
 
 
 # Always
