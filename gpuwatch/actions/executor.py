@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from signal import SIGKILL, Signals
 from typing import Callable, Optional
 
@@ -18,12 +18,15 @@ from gpuwatch.model.errors import ActionError, EvidenceError, SourceError
 from gpuwatch.model.gpu import GpuReport
 from gpuwatch.model.instant import Instant
 from gpuwatch.model.intent import Intent, IntentState
+from gpuwatch.model.orders import Orders
 from gpuwatch.model.settings import Settings
 from gpuwatch.model.wish import Wish
 from gpuwatch.system.protocols import Clock, Task, UnitFacts, Worker
 
 ANSWER_S = 0.1  # systemd answers in milliseconds; what is later counts in the next cycle
 KEEP_ENDED_S = 3600.0  # ended intents are kept this long for the budget and the messages
+
+NO_ORDERS = Orders()
 
 # Takes the scene of an intent at once and gives the job that writes its bundle. The job returns when the
 # bundle became durable, or raises EvidenceError.
@@ -113,7 +116,12 @@ class Executor:
         return tuple(planned)
 
     def advance(
-        self, intents: Sequence[Intent], wishes: Sequence[Wish], settings: Settings, now: Instant
+        self,
+        intents: Sequence[Intent],
+        wishes: Sequence[Wish],
+        settings: Settings,
+        now: Instant,
+        orders: Orders = NO_ORDERS,
     ) -> tuple[tuple[Intent, ...], tuple[tuple[Intent, Effect], ...]]:
         """Every intent after one look, and the effects to carry out once that is committed."""
         wanted = {wish.rung: wish for wish in wishes}
@@ -126,7 +134,7 @@ class Executor:
                 self._memory.pop(intent.id, None)
                 after.append(intent)
                 continue
-            turn = self._turn(intent, wanted.get(intent.rung), settings, now)
+            turn = self._turn(intent, wanted.get(intent.rung), settings, now, orders)
             moved, effect = turn(intent)
             while effect is None and moved.open and moved.state is not intent.state:
                 intent = moved
@@ -195,11 +203,13 @@ class Executor:
             change.set(intent, value)
 
     def _turn(
-        self, intent: Intent, wish: Optional[Wish], settings: Settings, now: Instant
+        self, intent: Intent, wish: Optional[Wish], settings: Settings, now: Instant, orders: Orders
     ) -> Callable[[Intent], tuple[Intent, Optional[Effect]]]:
         """The machine of this kind of action, over what is known now."""
         if intent.action not in self.changes:
             view = self._view(intent, wish, settings, now)
+            if orders.forbids(intent.incident, intent.id):
+                view = replace(view, ended=reason.VETOED)
             return lambda each: advance(each, view)
         standing = self._standing(intent, wish, settings, now)
         return lambda each: reversible.advance(each, standing)

@@ -47,7 +47,8 @@ class View:
 
     `unit` is None while systemd, or a container's engine, has not answered; `unit_seen` is when the question was asked.
     `preserved` is when the bundle became durable, `bundle_problem` why the last try failed.
-    `called`: the stop job was queued by this process, `call_problem` that it was refused.
+    `called`: the stop job was queued by this process, `call_problem` that it was refused. `ended`: the reason code for
+    there being no wish.
     """
 
     now: Instant
@@ -61,6 +62,7 @@ class View:
     called: bool = False
     call_problem: str = ""
     call_unknown: bool = False
+    ended: str = reason.CONDITION_ENDED
 
 
 def advance(intent: Intent, view: View) -> tuple[Intent, Optional[Effect]]:
@@ -89,7 +91,7 @@ def _of_another_boot(intent: Intent, view: View) -> Intent:
 
 def _planned(intent: Intent, view: View) -> tuple[Intent, Optional[Effect]]:
     if view.wish is None:
-        return _to(intent, view, IntentState.WITHDRAWN, reason.CONDITION_ENDED), None
+        return _to(intent, view, IntentState.WITHDRAWN, view.ended), None
     if intent.action == "stop":
         if view.unit is None:
             return intent, None
@@ -125,7 +127,7 @@ def _preserved(intent: Intent, view: View) -> tuple[Intent, Optional[Effect]]:
     wish, preserved = view.wish, intent.preserved
     assert preserved is not None
     if wish is None:
-        return _to(intent, view, IntentState.WITHDRAWN, reason.CONDITION_ENDED), None
+        return _to(intent, view, IntentState.WITHDRAWN, view.ended), None
     intent = replace(intent, observe=wish.observe)
     newer = wish.sample.since(preserved)
     if newer is None or newer <= 0:
@@ -196,7 +198,7 @@ def _sent(intent: Intent, view: View) -> tuple[Intent, Optional[Effect]]:
     # A call that nobody knows of (a crash), or whose answer was lost, and nothing is under way: make it.
     lost = view.call_unknown and (view.now.since(intent.changed) or 0.0) >= RETRY_S
     if not stopping and view.wish is None:
-        return _to(intent, view, IntentState.WITHDRAWN, reason.CONDITION_ENDED), None
+        return _to(intent, view, IntentState.WITHDRAWN, view.ended), None
     if not stopping and in_earnest and (lost or not view.called):
         return _to(intent, view, IntentState.SENT, reason.SENT_AGAIN), Effect.STOP
     return intent, None

@@ -62,7 +62,6 @@ _UNSAID = frozenset(
         reason.IN_FLIGHT,
         reason.SETTLING,
         reason.NOT_CONFIRMED,
-        reason.LADDER_ENDED,
         reason.WAITING,
         reason.WOULD_HAVE,
         reason.APPLIED,

@@ -193,7 +193,9 @@ class Cycle:
             self._end_orders(now)
             outcome = with_by_hand(self._judge(look), self._by_hand)
             planned = ports.executor.plan(outcome.wishes, self._intents, now)
-            intents, effects = ports.executor.advance((*self._intents, *planned), outcome.wishes, self.settings, now)
+            intents, effects = ports.executor.advance(
+                (*self._intents, *planned), outcome.wishes, self.settings, now, self._orders
+            )
             ports.desk.collect(now)
             ports.desk.spool(
                 outcome.transitions,

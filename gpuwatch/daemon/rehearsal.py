@@ -88,7 +88,8 @@ class Rehearsal:
         outcome = step(before, self._inputs(shown), self.settings)
         self._executor.observe(shown.report)
         planned = self._executor.plan(outcome.wishes, earlier, shown.now)
-        later, effects = self._executor.advance((*earlier, *planned), outcome.wishes, self.settings, shown.now)
+        everything = (*earlier, *planned)
+        later, effects = self._executor.advance(everything, outcome.wishes, self.settings, shown.now, shown.orders)
         kept = frozenset(incident.number for incident in outcome.state.incidents.values())
         self.kept.policy = outcome.state
         self.kept.intents = self._executor.retained(later, kept, shown.now)

@@ -24,6 +24,7 @@ _ENDS = {
     IntentState.OVERTAKEN: seen.OVERTAKEN,
     IntentState.UNDONE: seen.UNDONE,
 }
+_MOVED = (reason.DEEPER, reason.LIGHTER, reason.REAPPLIED)
 _OVER = frozenset(
     {reason.CLEARED, reason.REBOOTED, reason.RULE_CHANGED, reason.FORGOTTEN, reason.CLOSED_BY_HAND, reason.REPLACED}
 )
@@ -93,7 +94,10 @@ def _of_intent(at_s: float, before: Optional[Intent], after: Intent, labels: Map
         yield Entry(at_s, seen.SAVES, place, place, after.rule, "", 0, facts)
     elif action in REVERSIBLE and state is IntentState.APPLIED:
         watts: dict[str, Scalar] = {"before": after.before, "value": after.value}
-        yield Entry(at_s, _DONE[action], target, place, after.rule, after.reason, after.level, {**facts, **watts})
+        # Why it was set again is said when it was sent.
+        moved = before is not None and before.state is IntentState.SENT and before.reason in _MOVED
+        why = before.reason if before is not None and moved and after.reason == reason.APPLIED else after.reason
+        yield Entry(at_s, _DONE[action], target, place, after.rule, why, after.level, {**facts, **watts})
     elif action not in REVERSIBLE and state is IntentState.SENT and action in _DONE:
         yield Entry(at_s, _DONE[action], target, place, after.rule, after.reason, 0, facts)
     elif state is IntentState.VERIFIED:

@@ -27,18 +27,14 @@ NOT_ALLOWED = "not_allowed"  # the workload's `allow` excludes the action
 IN_FLIGHT = "in_flight"  # an action on this target is under way (S4)
 SETTLING = "settling"  # the last action needs time to show (S4)
 BUDGET_SPENT = "budget_spent"  # too many destructive actions lately (S4)
-LADDER_ENDED = "ladder_ended"
 WAITING = "waiting"  # the next step's time has not come
 SUSPECT = "suspect"  # the reading contradicts itself and no second witness agrees (S3)
 COOLING = "cooling"  # it is hot, has no load any more, and gets cooler by itself
 GRACE = "grace"  # the daemon or the host has only just started
-DISARMED = "disarmed"  # somebody said `gpuwatch disarm`
-MAINTENANCE = "maintenance"  # somebody said `gpuwatch maintenance on`
 NOT_WORSE = "not_worse"  # the step is for a value that gets worse, and it does not
 SHARED = "shared"  # others work on the card too, so it is not throttled
 VETOED = "vetoed"  # a person forbade it
 INHIBITED = "inhibited"  # a graver trouble of the same card or host explains it
-RELEASED = "released"  # a person ended the hold
 
 # What became of a change that can be put back
 APPLIED = "applied"

@@ -218,13 +218,23 @@ def _gpus_hot(report: GpuReport) -> Optional[Reading]:
 
 
 def _hot(sample: GpuSample) -> Reading:
-    margin = sample.readings.get("gpu.slowdown_margin", _NOT_READ)
+    margin = _plausible(sample, "gpu.slowdown_margin")
     if margin.value is not None:
         return value(1.0 if margin.value <= HOT_MARGIN_C else 0.0)
-    celsius = sample.readings.get("gpu.temperature", _NOT_READ)
+    celsius = _plausible(sample, "gpu.temperature")
     if margin.unsupported and celsius.value is not None:
         return value(1.0 if celsius.value >= HOT_C else 0.0)
     return celsius if margin.unsupported else margin
+
+
+
+def _plausible(sample: GpuSample, metric: str) -> Reading:
+    """As read; failed outside the range that any card could have."""
+    reading = sample.readings.get(metric, _NOT_READ)
+    known = METRICS[metric]
+    if reading.value is not None and not known.low <= reading.value <= known.high:
+        return failed("implausible")
+    return reading
 
 
 # workloads

@@ -232,7 +232,7 @@ def test_a_healthy_host(world: World) -> None:
         assert (sample.lost, sample.processes) == (None, None)
         assert sample.sources["gpu.memory_used"] == "v2"
         assert sample.readings["gpu.fan"].unsupported
-        of_gpus = {name: metric for name, metric in METRICS.items() if metric.scope == "gpu" and name != "gpu.lost"}
+        of_gpus = {name: metric for name, metric in METRICS.items() if metric.scope == "gpu" and not metric.derived}
         assert set(sample.readings) == {name for name, metric in of_gpus.items() if metric.every_s == 1}
         assert set(sample.slow) == {name for name, metric in of_gpus.items() if metric.every_s == 60}
         assert [name for name in of_gpus if (each := sample.reading(name)) is not None and each.failed] == []

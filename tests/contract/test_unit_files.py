@@ -19,7 +19,7 @@ from tests.lab.waiting import wait_for
 
 GROUP = "/system.slice/train@a.service"
 GIB = 1024**3
-OF_UNITS = {name for name, metric in METRICS.items() if metric.scope == "unit"}
+OF_UNITS = {name for name, metric in METRICS.items() if metric.scope == "unit" and not metric.derived}
 STALL = "some avg10=2.50 avg60=0.00 avg300=0.00 total=12\nfull avg10=1.00 avg60=0.00 avg300=0.00 total=5"
 FILES = {
     "cgroup.events": "populated 1\nfrozen 0",

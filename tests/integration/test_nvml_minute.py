@@ -282,7 +282,7 @@ def test_a_virtual_gpu_offers_little_and_fails_in_nothing(bench: NvmlBench) -> N
     offered = {name for name, word in report.capabilities[sample.uuid].items() if word == "supported"}
     memory = {f"gpu.memory_{name}" for name in ("total", "reserved", "used", "used_ratio", "utilisation")}
     assert offered == {"gpu.utilisation", "processes"} | memory
-    unsupported = {name for name, metric in METRICS.items() if metric.scope == "gpu"} - offered - {"gpu.lost"}
+    unsupported = {name for name, metric in METRICS.items() if metric.scope == "gpu" and not metric.derived} - offered
     assert all(reading.unsupported for name in unsupported if (reading := sample.reading(name)) is not None)
     assert not sample.unified_memory
 

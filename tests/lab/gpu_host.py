@@ -37,6 +37,8 @@ ROBOT = """alerts:
   channels:
     - {name: ops, type: wecom, key: {credential: wecom-ops}, url: "URL", mention: ["@all"]}
 """
+# Both have only just started in every test.
+NO_GRACE = "grace: {start: 0s, boot: 0s}\n"
 # A workload that is on a GPU: it enters itself into the scenario when it starts, and is taken out when it has ended.
 BURNER = """#!/usr/bin/python3
 import fcntl, os, signal, sys, time
@@ -140,7 +142,10 @@ class GpuHost:
         path = self.container.root / "etc/fakenvml.conf"
         path.unlink(missing_ok=True)
         self.scenario = SharedScenario(path)
+        self.scenario.set_path.unlink(missing_ok=True)
         self.scenario.set("device", "/dev/nvidiactl")
+        self.scenario.set("*.utilisation", "98 60")  # the heat of a card that works is believed
+        self.scenario.set("*.power", 612000)
 
     def reset(self) -> None:
         """As freshly installed, with nothing running: no state, no evidence, cool GPUs, no workload."""
@@ -151,6 +156,7 @@ class GpuHost:
             " systemctl reset-failed; rm -rf /var/lib/gpuwatch/* /run/gpuwatch/* /etc/gpuwatch/conf.d/*"
         )
         self._fresh_scenario()
+        self.configure(NO_GRACE, "no-grace.yaml")
         shown = box.run("journalctl", "-q", "-n", "0", "--show-cursor").stdout
         self._cursor = shown.partition("-- cursor: ")[2].strip()
         self.robot.messages.clear()
