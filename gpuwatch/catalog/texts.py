@@ -351,8 +351,8 @@ TEXTS: dict[str, tuple[str, str]] = {
     "action.hold_stopped": ("{unit} held: it will not start again by itself", "{unit} 已锁定，不会自动拉起"),
     "action.hold_already": ("{unit} was held already", "{unit} 之前已锁定"),
     "action.hold_no_drop_in": (
-        "{unit} NOT held: nothing keeps it from being started again; gpuwatch config suggest prints the drop-in",
-        "{unit} 未锁定：无法阻止它再次启动；gpuwatch config suggest 会打印所需的 drop-in",
+        "{unit} NOT held: its drop-in is missing; see the README, Hold",
+        "{unit} 未锁定：缺少 drop-in，见 README 的“锁定”一节",
     ),
     "action.hold_failed": ("{unit} NOT held: {reason}", "{unit} 未锁定：{reason}"),
     "action.hold_undoing": ("Ending the hold of {unit}", "正在解除 {unit} 的锁定"),

@@ -227,7 +227,6 @@ def _hot(sample: GpuSample) -> Reading:
     return celsius if margin.unsupported else margin
 
 
-
 def _plausible(sample: GpuSample, metric: str) -> Reading:
     """As read; failed outside the range that any card could have."""
     reading = sample.readings.get(metric, _NOT_READ)

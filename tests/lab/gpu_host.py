@@ -78,6 +78,11 @@ class SharedScenario(Scenario):
         self._ours.add(key)
         super().set(key, value)
 
+    def heat(self, index: int, celsius: int, max_operating: int = 87) -> None:
+        """The memory gets as hot: a core that is hot alone is not believed."""
+        self.lines[f"{index}.memory_temperature"] = str(celsius)
+        super().heat(index, celsius, max_operating)
+
     def write(self) -> None:
         with self.path.with_name(self.path.name + ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

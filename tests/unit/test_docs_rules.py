@@ -163,12 +163,8 @@ def test_the_unit_lacks_the_capability_that_the_documents_say_it_lacks() -> None
     assert "CAP_SYS_ADMIN" not in bounding
 
 
-def test_containers_are_said_to_be_left_alone_while_they_are(tmp_path: Path) -> None:
-    """Whoever makes gpuwatch stop them finds here that the documents say it never does."""
-    (tmp_path / "gpuwatch.yaml").write_text('workloads: [{name: a, containers: ["trainer-*"]}]\n', encoding="utf-8")
-    warnings = load(str(tmp_path / "gpuwatch.yaml"), channel_types()).warnings
-    assert any("can't stop them" in str(warning) for warning in warnings)
-    assert "Stopping or holding containers" in "".join(row[0] for row in table("README.md", "Not there"))
+def test_what_can_not_be_done_to_containers_is_said() -> None:
+    assert "Holding containers" in "".join(row[0] for row in table("README.md", "Not there"))
 
 
 @pytest.mark.parametrize(
