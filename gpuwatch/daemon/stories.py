@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Optional
+from typing import Callable, Optional
 
 from gpuwatch.catalog.entry import service_units
 from gpuwatch.catalog.user_patterns import compiled
@@ -43,9 +43,15 @@ class Account:
     cycles: int
 
 
-def play(scenario: Scenario, settings: Settings, killed_every: int = 0) -> Account:
-    """The account of a story. `killed_every` so many cycles policy and executor forget all that is not stored."""
-    return _Play(scenario, settings, killed_every).run()
+def play(
+    scenario: Scenario,
+    settings: Settings,
+    killed_every: int = 0,
+    after_each: Callable[[Kept], None] = lambda kept: None,
+) -> Account:
+    """The account of a story. `killed_every` so many cycles policy and executor forget all that is not stored.
+    `after_each` cycle is given what is stored then."""
+    return _Play(scenario, settings, killed_every, after_each).run()
 
 
 class _Sources:
@@ -70,9 +76,11 @@ class _Sources:
 class _Play:
     """One story being played."""
 
-    def __init__(self, scenario: Scenario, settings: Settings, killed_every: int) -> None:
+    def __init__(
+        self, scenario: Scenario, settings: Settings, killed_every: int, after_each: Callable[[Kept], None]
+    ) -> None:
         self.stage = Stage(scenario)
-        self.settings, self._killed_every = settings, killed_every
+        self.settings, self._killed_every, self._after_each = settings, killed_every, after_each
         self._orders = Orders()
         self._told: list[Event] = []
         self._cursor = self.stage.open_journal("").read(1, 0.0).cursor
@@ -172,6 +180,7 @@ class _Play:
         shown = self._look()
         self._entries += self.rehearsal.step(self.stage.clock.elapsed_s, shown)
         self._cycles += 1
+        self._after_each(self.rehearsal.kept)
 
     def _look(self) -> Shown:
         sources, stage = self._sources, self.stage

@@ -223,11 +223,11 @@ class GpuHost:
         return wait_for(lambda: self._find(rule), timeout_s, f"an incident by {rule}", every_s=0.2)
 
     def action(self, rule: str, until: Callable[[Mapping[str, Any]], bool], timeout_s: float = 30.0) -> dict[str, Any]:
-        """Wait until the last action of that rule's incident is as wanted."""
+        """Wait until the last action that a rule asked for is as wanted."""
 
         def found() -> Optional[dict[str, Any]]:
             incident = self._find(rule)
-            actions = incident["actions"] if incident else []
+            actions = [each for each in (incident["actions"] if incident else []) if each["rule"] == rule]
             return actions[-1] if actions and until(actions[-1]) else None
 
         last = wait_for(found, timeout_s, f"an action by {rule}", every_s=0.2)

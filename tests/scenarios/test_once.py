@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Callable
+
+import pytest
 
 from gpuwatch.daemon.once import BURST_S, run_pass
 from gpuwatch.model.intent import IntentState
-from tests.scenarios.bench import TRAIN, Bench
+from tests.scenarios.bench import CONFIG, TRAIN, Bench
+from tests.scenarios.test_throttle import THROTTLE
 
 PERIOD_S = 60.0
 
@@ -53,20 +57,55 @@ def test_a_short_peak_ends_the_burst_and_stops_nothing(tmp_path: Path) -> None:
     assert bench.incidents == []
 
 
-def test_daemon_and_passes_decide_the_same_for_the_same_samples(tmp_path: Path) -> None:
+def hot(bench: Bench, second: int) -> None:
+    bench.heat(94 if 5 <= second < 20 else 70)
+
+
+def warm(bench: Bench, second: int) -> None:
+    bench.heat(88 if 5 <= second < 30 else 60)
+
+
+def lost(bench: Bench, second: int) -> None:
+    if second == 10:
+        bench.host.cards.lose(5)
+
+
+def told_by_the_kernel(bench: Bench, second: int) -> None:
+    if second in (10, 11):
+        pci = bench.host.cards.pci(5)[4:-2].lower()
+        bench.host.kernel.kernel(f"NVRM: Xid (PCI:{pci}): 79, pid='<unknown>', GPU has fallen off the bus.")
+
+
+def silent(bench: Bench, second: int) -> None:
+    if second in (10, 70):
+        bench.host.cards.silence(second == 10)
+
+
+def others(bench: Bench, second: int) -> None:
+    bench.heat(94 if 5 <= second < 20 else 70, 1)  # nobody whom the configuration names is on that card
+
+
+@pytest.mark.parametrize("config", [CONFIG, CONFIG.replace("enforce", "observe"), THROTTLE])
+@pytest.mark.parametrize("story", [hot, warm, lost, told_by_the_kernel, silent, others])
+def test_daemon_and_passes_decide_the_same_for_the_same_samples(
+    tmp_path: Path, story: Callable[[Bench, int], None], config: str
+) -> None:
     """Every sample goes to both; what is wanted, and what people are told, is the same. A pass has at
     least two samples, since a process list counts only when it was read twice by one process (S11)."""
     told = []
     for name, length in (("daemon", 0), ("five", 5), ("seven", 7)):
         folder = tmp_path / name
         folder.mkdir()
-        bench = Bench(folder)
+        bench = Bench(folder, config)
         for second in range(90):
-            bench.heat(94 if 5 <= second < 20 else 70)
+            story(bench, second)
             if length and second % length == 0:
                 bench.restart()
             bench.run(1)
-        told.append((bench.calls(), sorted(bench.spool), [intent.state for intent in bench.intents]))
+        fired = [sorted(cause.rule for cause in incident.causes) for incident in bench.incidents]
+        done = [(intent.rung, intent.state, intent.reason, intent.value) for intent in bench.intents]
+        limits = [bench.host.cards.power_limit_w(card) for card in range(8)]
+        told.append((bench.calls(), sorted(bench.stored().spool), fired, done, limits))
     assert told[0] == told[1] == told[2]
 
 

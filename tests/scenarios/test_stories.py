@@ -9,6 +9,7 @@ import pytest
 
 from gpuwatch.alerts.channels.options import channel_types
 from gpuwatch.config.scenario import ScenarioReader
+from gpuwatch.daemon.rehearsal import Kept
 from gpuwatch.daemon.stories import Account, play
 from gpuwatch.daemon.verdict import failures
 from gpuwatch.model.settings import Settings
@@ -26,9 +27,24 @@ def read(path: Path) -> tuple[Scenario, Settings]:
 
 
 @cache
+def played(path: Path) -> tuple[Account, list[str]]:
+    """What came of it, and what a store would have lost of it; played once."""
+    last, lost = Kept(), []
+
+    def compare(kept: Kept) -> None:
+        nonlocal last
+        if (kept.policy, kept.intents) != (last.policy, last.intents):
+            found, last = kept.through_the_store(), Kept(kept.policy, kept.intents)
+            if (found.policy, found.intents) != (kept.policy, kept.intents):
+                lost.append(f"{found} is not {kept}")
+
+    told = play(*read(path), after_each=compare)
+    return told, lost
+
+
 def account(path: Path) -> Account:
-    """What came of it; played once."""
-    return play(*read(path))
+    """What came of it."""
+    return played(path)[0]
 
 
 @pytest.mark.parametrize("path", STORIES, ids=NAMES)
@@ -48,6 +64,12 @@ def test_what_is_stored_is_all_that_decides(path: Path) -> None:
     each cycle: an answer of the driver takes two.)"""
     killed = play(*read(path), killed_every=4 + STORIES.index(path) % 4)
     assert _said(killed) == _said(account(path))
+
+
+@pytest.mark.parametrize("path", STORIES, ids=NAMES)
+def test_after_any_cycle_the_next_process_finds_what_this_one_knew(path: Path) -> None:
+    """Whatever moment a process dies at: what the rules and the actions are decided by comes back the same."""
+    assert not played(path)[1]
 
 
 def _said(told: Account) -> list[tuple[object, ...]]:
