@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from signal import SIGKILL, Signals
 from typing import Callable, Optional
 
@@ -25,8 +25,6 @@ from gpuwatch.system.protocols import Clock, Task, UnitFacts, Worker
 
 ANSWER_S = 0.1  # systemd answers in milliseconds; what is later counts in the next cycle
 KEEP_ENDED_S = 3600.0  # ended intents are kept this long for the budget and the messages
-
-NO_ORDERS = Orders()
 
 # Takes the scene of an intent at once and gives the job that writes its bundle. The job returns when the
 # bundle became durable, or raises EvidenceError.
@@ -121,7 +119,7 @@ class Executor:
         wishes: Sequence[Wish],
         settings: Settings,
         now: Instant,
-        orders: Orders = NO_ORDERS,
+        orders: Orders,
     ) -> tuple[tuple[Intent, ...], tuple[tuple[Intent, Effect], ...]]:
         """Every intent after one look, and the effects to carry out once that is committed."""
         wanted = {wish.rung: wish for wish in wishes}
@@ -207,9 +205,7 @@ class Executor:
     ) -> Callable[[Intent], tuple[Intent, Optional[Effect]]]:
         """The machine of this kind of action, over what is known now."""
         if intent.action not in self.changes:
-            view = self._view(intent, wish, settings, now)
-            if orders.forbids(intent.incident, intent.id):
-                view = replace(view, ended=reason.VETOED)
+            view = self._view(intent, wish, settings, now, orders)
             return lambda each: advance(each, view)
         standing = self._standing(intent, wish, settings, now)
         return lambda each: reversible.advance(each, standing)
@@ -229,7 +225,7 @@ class Executor:
             waiting=age is not None and age < reversible.RETRY_S and not _answered(memory),
         )
 
-    def _view(self, intent: Intent, wish: Optional[Wish], settings: Settings, now: Instant) -> View:
+    def _view(self, intent: Intent, wish: Optional[Wish], settings: Settings, now: Instant, orders: Orders) -> View:
         memory = self._memory.setdefault(intent.id, _Memory())
         if wish is not None and wish.stop.checkpoint is not None:
             memory.checkpoint = int(Signals[wish.stop.checkpoint.signal])
@@ -253,6 +249,7 @@ class Executor:
             called=memory.called,
             call_problem=memory.call_problem,
             call_unknown=memory.call_unknown,
+            ended=reason.VETOED if orders.forbids(intent.incident, intent.id) else reason.CONDITION_ENDED,
         )
 
     def _collect(self, intent: Intent, memory: _Memory, now: Instant) -> None:

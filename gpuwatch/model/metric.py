@@ -19,6 +19,10 @@ class Metric:
     every_s: float = 1.0  # how often it is read at most (GpuSample.slow); for a gap to count as one
     derived: bool = False  # the daemon's own: worked out from other readings, or about itself; no device tells it
 
+    def plausible(self, number: float) -> bool:
+        """True within its range; what is outside can't be what it says (S3)."""
+        return self.low <= number <= self.high
+
 
 _GIB = 1024.0**3
 NOT_GROWING_S = 86400.0  # of a forecast: what does not grow, or fills later than this

@@ -37,9 +37,9 @@ class StopSettings:
 
 @dataclass(frozen=True)
 class Workload:
-    """What gpuwatch may act on: leaf units by glob. `mode` None: as the whole host.
+    """What gpuwatch may act on: leaf units by glob, and containers. `mode` None: as the whole host.
 
-    `containers`: by name glob, "label:KEY=VALUE" or "compose:PROJECT/SERVICE" (model/container.py); shown, not stopped.
+    `containers`: by name glob, "label:KEY=VALUE" or "compose:PROJECT/SERVICE" (model/container.py).
     """
 
     name: str

@@ -46,8 +46,7 @@ def usable(metric: str, reading: Optional[Reading]) -> Optional[float]:
     """The number to judge, or None when the reading is missing, failed or implausible (S3)."""
     if reading is None or reading.value is None:
         return None
-    declared = METRICS[metric]
-    return reading.value if declared.low <= reading.value <= declared.high else None
+    return reading.value if METRICS[metric].plausible(reading.value) else None
 
 
 def period_of(rule: Rule, period_s: float) -> float:

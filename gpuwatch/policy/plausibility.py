@@ -135,8 +135,7 @@ class _Inquiry:
         self.temperatures = [
             (point.taken, number)
             for point in self.points
-            if (number := getattr(point, self.name)) is not None
-            and METRICS[self.metric].low <= number <= METRICS[self.metric].high
+            if (number := getattr(point, self.name)) is not None and METRICS[self.metric].plausible(number)
         ]
         self.claim = _number(sample, self.metric)
         self.hot = _memory_is_hot(sample) if of_memory else _core_is_hot(sample)

@@ -17,8 +17,8 @@ from gpuwatch.policy.situation import Situation
 from gpuwatch.policy.state import Alert
 from gpuwatch.policy.victims import LOST_LIST, Candidate, Choice
 
-NOBODY_CAN_TELL = (
-    *(reason.ATTRIBUTION_UNKNOWN, reason.NOT_CONFIRMED, reason.NO_READING, reason.ENGINE_SILENT, LOST_LIST),
+NOBODY_CAN_TELL = frozenset(
+    {reason.ATTRIBUTION_UNKNOWN, reason.NOT_CONFIRMED, reason.NO_READING, reason.ENGINE_SILENT, LOST_LIST}
 )
 MOST_WITHDRAWN = 3  # a target that keeps slipping away ends its rung
 

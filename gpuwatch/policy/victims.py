@@ -262,16 +262,15 @@ def _by_readings(seen: Seen, only: Optional[str]) -> list[_Use]:
     uses = []
     for each in seen.subjects:
         unit = each.subject.id
-        workload = _named_by(unit, seen.settings) if each.subject.kind == UNIT else None
-        if workload is None or only not in (None, unit):
+        place = _unit_place(unit, seen.settings) if each.subject.kind == UNIT else None
+        if place is None or only not in (None, unit):
             continue
         age = seen.now.since(each.taken)
         fresh = age is not None and age <= UNIT_READINGS_S
         used = usable("unit.memory_used", each.readings.get("unit.memory_used")) if fresh else None
-        protected = PROTECTED if workload_of(unit, seen.settings) is None else ""
         serves = MPS_SERVER if unit in servers else ""
-        out = protected or serves or (reason.NO_READING if used is None else "")
-        uses.append(_Use(unit, workload, None if used is None else int(used), (), out))
+        out = place.out or serves or (reason.NO_READING if used is None else "")
+        uses.append(replace(place, used_bytes=None if used is None else int(used), out=out))
     return uses
 
 

@@ -230,10 +230,7 @@ def _hot(sample: GpuSample) -> Reading:
 def _plausible(sample: GpuSample, metric: str) -> Reading:
     """As read; failed outside the range that any card could have."""
     reading = sample.readings.get(metric, _NOT_READ)
-    known = METRICS[metric]
-    if reading.value is not None and not known.low <= reading.value <= known.high:
-        return failed("implausible")
-    return reading
+    return reading if reading.value is None or METRICS[metric].plausible(reading.value) else failed("implausible")
 
 
 # workloads

@@ -136,7 +136,7 @@ def attempt(call: Callable[[], Any]) -> Reading:
 def checked(name: str, reading: Reading) -> Reading:
     """The reading, or a failed one when its value is beyond what is plausible for the metric (N9)."""
     metric = METRICS[name]
-    if reading.value is None or metric.low <= reading.value <= metric.high:
+    if reading.value is None or metric.plausible(reading.value):
         return reading
     return failed(f"implausible: {reading.value:g} {metric.unit}")
 
